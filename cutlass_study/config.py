@@ -150,7 +150,8 @@ def _name_parts(config: GemmConfig) -> list[str]:
     assert config.threadblock_shape
     tile = format_shape(config.threadblock_shape)
     if config.family == "wmma":
-        return [str(config.variant), tile, f"s{config.stages}"]
+        assert config.warp_shape
+        return [str(config.variant), tile, f"w{format_shape(config.warp_shape)}", f"s{config.stages}"]
     if config.family == "sm80":
         assert config.warp_shape
         return [
@@ -222,7 +223,7 @@ def _check_sm90(config: GemmConfig) -> None:
         _check_stages(config.stages)
     _check_choice(config.schedule, ("cooperative", "pingpong", "streamk"), "schedule")
     _check_choice(config.epilogue, ("tma", "nosmem"), "epilogue")
-    _check_choice(config.source_c, ("void", "float"), "source C")
+    _check_choice(config.source_c, ("void", "float", "half"), "source C")
     _check_choice(config.raster, ("heuristic", "m", "n"), "raster order")
     _check_power(config.epilogue_width, (1, 2, 4, 8, 16), "epilogue width")
     _check_power(config.alignment, (1, 2, 4, 8), "alignment")

@@ -110,16 +110,16 @@ class Identity:
 class Sample:
     """One timed region of `launches` launches. `time_ms` is per launch, from CUDA events.
 
-    `host_ms` is per launch, host clock around the synchronized batch. `sm_clock_mhz` is the clock
-    delivered during the region (SM cycles over global time), `nvml_clock_mhz` what NVML reported.
-    `rejected` holds the reason a filter gave, or "".
+    `host_ms` is per launch, host clock around a synchronized batch, taken in some rounds only.
+    `sm_clock_mhz` is the clock delivered during the region (SM cycles over global time),
+    `nvml_clock_mhz` what NVML reported. `rejected` holds the reason a filter gave, or "".
     """
 
     regime: Regime
     round: int
     time_ms: float
     launches: int
-    host_ms: float
+    host_ms: float | None
     sm_clock_mhz: float | None
     nvml_clock_mhz: float | None
     power_w: float | None

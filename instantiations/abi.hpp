@@ -15,7 +15,9 @@ struct GemmArguments {
   int sm_count, ctas_per_sm, swizzle, raster_order;
 };
 
-// Written by `gemm_params`, read by Python. `status` is cutlass::Status as int, 0 = success.
+// Written by `gemm_params`, read by Python. `status` is cutlass::Status as int, 0 = success. The two
+// reserved fields are offset and size of the part of the workspace that must be zero before every
+// launch (stream-K's barriers count up and are never reset); size 0: none.
 struct GemmLaunch {
   int status;
   int grid[3];

@@ -37,11 +37,22 @@ struct TensormapDataType<cutlass::half_t> {
 
 #include <cute/tensor.hpp>
 
-// collective_builder.hpp and gemm_universal.hpp would pull in the builders and kernels of every
-// architecture, a fifth of the whole compile time. The order matters: declarations first.
+// CUTLASS's umbrella headers pull in the builders, main loops and kernels of every architecture, a
+// fifth of the whole compile time. Declarations come first: the .inl expects them.
 #include <cutlass/gemm/collective/collective_mma_decl.hpp>
-#include <cutlass/gemm/collective/collective_mma.hpp>
+#include <cutlass/gemm/collective/sm90_mma_tma_gmma_ss_warpspecialized.hpp>
 #include <cutlass/gemm/collective/collective_builder_decl.hpp>
 #include <cutlass/gemm/collective/builders/sm90_gmma_builder.inl>
 #include <cutlass/epilogue/collective/collective_builder.hpp>
-#include <cutlass/gemm/kernel/gemm_universal.hpp>
+#include <cutlass/gemm/kernel/gemm_universal_decl.h>
+#include <cutlass/gemm/kernel/tile_scheduler.hpp>
+#include <cutlass/gemm/kernel/sm90_gemm_tma_warpspecialized_cooperative.hpp>
+#include <cutlass/gemm/kernel/sm90_gemm_tma_warpspecialized_pingpong.hpp>
+
+namespace cutlass_study::sm90 {
+
+// What a generated source chooses from.
+enum class Schedule { cooperative, pingpong, streamk };
+enum class Epilogue { tma, nosmem };
+
+}  // namespace cutlass_study::sm90

@@ -12,11 +12,11 @@ constexpr unsigned long long tensormap_record_magic = 0xC07A55D7'7E4502EDull;
 struct alignas(64) TensormapRecord {
   unsigned long long magic;
   unsigned long long global_address;
-  unsigned long long global_dim[5];     // elements
+  unsigned long long global_dim[5];      // elements
   unsigned long long global_strides[4];  // bytes; the innermost stride is one element and implied
-  unsigned short box_dim[5];            // elements, at most 256
-  unsigned char element_strides[5];     // at most 8
-  unsigned char data_type;              // CUtensorMapDataType
+  unsigned short box_dim[5];             // elements, at most 256
+  unsigned char element_strides[5];      // at most 8
+  unsigned char data_type;               // CUtensorMapDataType
   unsigned char rank;
   unsigned char interleave;    // CUtensorMapInterleave
   unsigned char swizzle;       // CUtensorMapSwizzle
@@ -25,10 +25,14 @@ struct alignas(64) TensormapRecord {
 };
 static_assert(sizeof(TensormapRecord) == 128, "A record must fill the place of one descriptor");
 
-// CUtensorMapDataType of an element type. Only the toolkit's operand types are mapped, so that a
-// forgotten one fails to compile; the specializations stand where cutlass::half_t is known.
+// CUtensorMapDataType of an element type. Only the types that the toolkit's kernels ask for are
+// mapped, so that a forgotten one fails to compile. CUTLASS loads A and B as plain 16-bit words.
 template <class Element>
 struct TensormapDataType;
+template <>
+struct TensormapDataType<unsigned short> {
+  static constexpr unsigned char value = 1;  // CU_TENSOR_MAP_DATA_TYPE_UINT16
+};
 template <>
 struct TensormapDataType<float> {
   static constexpr unsigned char value = 7;  // CU_TENSOR_MAP_DATA_TYPE_FLOAT32
@@ -36,9 +40,9 @@ struct TensormapDataType<float> {
 
 // Called by the patched cute::make_tma_copy_desc with what it would have given to the driver.
 template <class Element, class Descriptor, class Extents, class BoxExtents>
-__device__ void record_tensormap(Descriptor &descriptor, int rank, void const *global_address,
-                                 Extents const &global_dim, Extents const &global_strides,
-                                 BoxExtents const &box_dim, BoxExtents const &element_strides,
+__device__ void record_tensormap(Descriptor& descriptor, int rank, void const* global_address,
+                                 Extents const& global_dim, Extents const& global_strides,
+                                 BoxExtents const& box_dim, BoxExtents const& element_strides,
                                  unsigned char swizzle) {
   static_assert(sizeof(Descriptor) == sizeof(TensormapRecord), "Unexpected descriptor size");
   TensormapRecord record{};
@@ -54,11 +58,11 @@ __device__ void record_tensormap(Descriptor &descriptor, int rank, void const *g
   }
   record.data_type = TensormapDataType<Element>::value;
   record.rank = static_cast<unsigned char>(rank);
-  record.interleave = 0;    // CU_TENSOR_MAP_INTERLEAVE_NONE
+  record.interleave = 0;  // CU_TENSOR_MAP_INTERLEAVE_NONE
   record.swizzle = swizzle;
   record.l2_promotion = 2;  // CU_TENSOR_MAP_L2_PROMOTION_L2_128B, as make_tma_copy_desc has it
   record.oob_fill = 0;      // CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE
-  descriptor = *reinterpret_cast<Descriptor const *>(&record);
+  descriptor = *reinterpret_cast<Descriptor const*>(&record);
 }
 
 }  // namespace cutlass_study

@@ -1,0 +1,117 @@
+"""What tables and figures compare: the best of a group, and one axis with all else equal.
+
+Two configurations are compared within rounds, where both met the same clock, so drift cancels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cutlass_study.stats import bootstrap_interval
+from cutlass_study.views import CONFIG_COLUMNS, NothingToShow, StudyView, short_labels
+
+EPILOGUE_REFERENCE = 4
+RANKED_ROWS = 25  # of the ranking, as a table and as a figure
+
+
+def paired_ratio(
+    samples: pd.DataFrame, name: str, reference: str
+) -> tuple[float, float, float] | None:
+    """Median within-round throughput ratio of `name` to `reference`, with its 95 % interval.
+
+    None where no round holds both; the interval is NaN where `stats` allows none.
+    """
+    kept = samples[(samples["rejected"] == "") & (samples["time_ms"] > 0)]
+    own, other = (
+        kept[kept["name"] == wanted].groupby("round")["time_ms"].median()
+        for wanted in (name, reference)
+    )
+    ratios = (other / own).dropna().to_numpy(dtype=float)
+    if not len(ratios):
+        return None
+    low, high = bootstrap_interval(ratios) or (float("nan"), float("nan"))
+    return float(np.median(ratios)), low, high
+
+
+def groups_over(rows: pd.DataFrame, axis: str) -> list[pd.DataFrame]:
+    """Rows that differ in `axis` alone, as one frame a group; groups of one are left out."""
+    others = [column for column in CONFIG_COLUMNS if column != axis]
+    grouped = rows.groupby(others, dropna=False, sort=False)
+    return [group for _, group in grouped if group[axis].nunique() > 1]
+
+
+def epilogue_effect(view: StudyView, regime: str) -> pd.DataFrame:
+    """Throughput at each epilogue width relative to width 4, a row per group and other width.
+
+    Columns: `family`, `group` (label without the width), `epilogue_width`, `tflops`,
+    `reference_tflops`, `ratio`, `low`, `high` (NaN without paired samples), `paired`.
+    """
+    rows = view.at(regime)
+    rows = rows[(rows["state"] == "measured") & rows["epilogue_width"].notna()]
+    samples = view.samples[view.samples["regime"] == regime]
+    rows = rows.assign(_group=short_labels(rows.assign(epilogue_width=float("nan"))))
+    found: list[dict[str, Any]] = []
+    for group in groups_over(rows, "epilogue_width"):
+        reference = group[group["epilogue_width"] == EPILOGUE_REFERENCE]
+        if reference.empty:
+            continue
+        base = reference.iloc[0]
+        for _, row in group[group["epilogue_width"] != EPILOGUE_REFERENCE].iterrows():
+            paired = paired_ratio(samples, row["name"], base["name"])
+            nothing = float("nan")
+            ratio, low, high = paired or (row["tflops"] / base["tflops"], nothing, nothing)
+            found.append(
+                {
+                    "family": row["family"],
+                    "group": row["_group"],
+                    "epilogue_width": row["epilogue_width"],
+                    "tflops": row["tflops"],
+                    "reference_tflops": base["tflops"],
+                    "ratio": ratio,
+                    "low": low,
+                    "high": high,
+                    "paired": paired is not None,
+                }
+            )
+    if not found:
+        raise NothingToShow(
+            f"no {regime} pair of configurations differs in epilogue width alone, one of them at "
+            f"width {EPILOGUE_REFERENCE}"
+        )
+    return pd.DataFrame(found)
+
+
+def measured_rows(view: StudyView, regime: str) -> pd.DataFrame:
+    """Measured rows of a regime; raises `NothingToShow` when there are none."""
+    rows = view.at(regime)
+    rows = rows[rows["state"] == "measured"]
+    if rows.empty:
+        raise NothingToShow(f"no {regime} measurement of {view.problem} on {view.arch}")
+    return rows
+
+
+def best_per(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The row with most TFLOPS of each group."""
+    return rows.sort_values("tflops", ascending=False, kind="stable").drop_duplicates(keys)
+
+
+def control(rows: pd.DataFrame) -> pd.Series[Any] | None:
+    """The cuBLAS default row, to which ratios refer."""
+    found = rows[(rows["family"] == "cublas") & (rows["variant"] == "default")]
+    return None if found.empty else found.iloc[0]
+
+
+def scaling_series(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Per series (`cublas`, `cublas_lt`, `sm80`, `sm90`, `wmma`) its best row at each size."""
+    series = rows["family"].where(
+        (rows["family"] != "cublas") | (rows["variant"] == "default"), "cublas_lt"
+    )
+    found = {}
+    for name in ("cublas", "cublas_lt", "sm90", "sm80", "wmma"):
+        points = rows[series == name]
+        if not points.empty:
+            found[name] = best_per(points, ["extent"]).sort_values("extent")
+    return found

@@ -1,0 +1,179 @@
+"""Compile many kernels in parallel through NVRTC, into the cache.
+
+Worker processes keep a precompiled header each, so a worker takes jobs of one family and arch. The
+number of workers is capped by cores and by free memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import multiprocessing
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import psutil
+
+from cutlass_study import nvrtc
+from cutlass_study.cache import KernelBuild, KernelCache, tree_digest
+from cutlass_study.cubin import BrokenCubin, read_resources
+from cutlass_study.nvrtc import CompileError, Source, compile_cubin
+from cutlass_study.records import BuildRecord
+from cutlass_study.toolchain import Toolchain, find_toolchain
+
+# Peak resident memory of one worker, measured with NVRTC 13.0.88: what may run side by side.
+WORKER_BYTES = {"sm80": 1_300 << 20, "sm90": 2_000 << 20, "wmma": 400 << 20}
+# Seconds per kernel on one core of a 2024 server, header cache warm: for the plan only.
+EXPECTED_SECONDS = {"sm80": 1.8, "sm90": 22.0, "wmma": 0.3}
+_HEADER_SUFFIXES = (".h", ".hpp", ".cuh", ".inl")
+_header_cache: Path | None = None
+Result = tuple[bytes | None, str, float, str | None]  # cubin, log, seconds, error
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One kernel to compile. `family` groups jobs that share a precompiled header."""
+
+    family: str
+    arch: str
+    source: Source
+
+
+@functools.cache
+def _headers_digest(folders: tuple[Path, ...]) -> str:
+    return hashlib.sha256(
+        "".join(tree_digest(folder, _HEADER_SUFFIXES) for folder in folders).encode()
+    ).hexdigest()
+
+
+def toolchain_name(toolchain: Toolchain) -> str:
+    return f"nvrtc {toolchain.nvrtc.version} + CUDA headers {toolchain.cuda_version}"
+
+
+def job_key(job: Job, toolchain: Toolchain) -> str:
+    """The cache key: everything that determines the cubin, nothing that does not (no paths)."""
+    own = tuple(f for f in job.source.include_folders if f not in toolchain.include_paths)
+    parts = [
+        job.source.text,
+        json.dumps(sorted(job.source.memory_headers)),
+        " ".join((*nvrtc.BASE_OPTIONS, *job.source.options)),
+        job.arch,
+        toolchain_name(toolchain),
+        toolchain.cutlass_version,
+        _headers_digest((toolchain.cutlass_include, *own)),
+    ]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _start_worker(scratch: str) -> None:
+    global _header_cache
+    _header_cache = Path(tempfile.mkdtemp(dir=scratch))
+    nvrtc.prepare_header_cache()
+
+
+def _compile_job(job: Job) -> Result:
+    """(cubin, log, seconds, error) of one job, in a worker process."""
+    try:
+        compiled = compile_cubin(job.source, job.arch, _header_cache)
+        read_resources(compiled.cubin, compiled.log)
+    except (CompileError, BrokenCubin) as error:
+        return None, str(error), 0.0, nvrtc.first_error_line(str(error))
+    return compiled.cubin, compiled.log, compiled.seconds, None
+
+
+def worker_count(family: str, jobs: int, requested: int | None = None) -> int:
+    """Workers for `jobs` jobs: no more than cores, than free memory holds, or than asked for."""
+    memory = max(1, int(psutil.virtual_memory().available * 0.8) // WORKER_BYTES[family])
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, min(jobs, requested or cores or 1, memory))
+
+
+def _build(job: Job, key: str, toolchain: Toolchain, result: Result) -> KernelBuild:
+    cubin, log, seconds, error = result
+    record = BuildRecord(
+        key=key,
+        arch=job.arch,
+        toolchain=toolchain_name(toolchain),
+        flags=" ".join((f"-arch={job.arch}", *nvrtc.BASE_OPTIONS, *job.source.options)),
+        cutlass_version=toolchain.cutlass_version,
+        source_hash=hashlib.sha256(job.source.text.encode()).hexdigest(),
+        resources=read_resources(cubin, log) if cubin else None,
+        compile_seconds=seconds,
+    )
+    return KernelBuild(record, cubin, error)
+
+
+def _run_pool(jobs: list[Job], workers: int) -> Iterator[tuple[int, Result]]:
+    """Results of `jobs` by index as they finish; a job whose worker dies is reported as failed."""
+    scratch = tempfile.mkdtemp(prefix="cutlass-study-")
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, context, _start_worker, (scratch,))
+    try:
+        futures: dict[Future[Result], int] = {
+            pool.submit(_compile_job, job): index for index, job in enumerate(jobs)
+        }
+        for future in as_completed(futures):
+            try:
+                yield futures[future], future.result()
+            except BrokenProcessPool:
+                yield futures[future], (None, "", 0.0, "the compiler process died")
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _compile_all(jobs: list[Job], workers: int) -> Iterator[tuple[int, Result]]:
+    """Like `_run_pool`, but one dying worker takes only its own job along, not the whole pool's."""
+    died = []
+    for index, result in _run_pool(jobs, workers):
+        if result[3] == "the compiler process died":
+            died.append(index)
+        else:
+            yield index, result
+    for index in died:
+        for _, result in _run_pool([jobs[index]], 1):
+            yield index, result
+
+
+def compile_kernels(
+    jobs: Iterable[Job],
+    cache: KernelCache,
+    *,
+    workers: int | None = None,
+    on_done: Callable[[Job, KernelBuild], None] = lambda job, build: None,
+) -> dict[Job, KernelBuild]:
+    """Compile what the cache lacks and return every job's build.
+
+    Equal sources are compiled once. Raises `EnvironmentProblem` if there is no toolchain.
+    """
+    toolchain = find_toolchain()
+    builds: dict[Job, KernelBuild] = {}
+    missing: dict[str, list[Job]] = {}
+    for job in jobs:
+        key = job_key(job, toolchain)
+        cached = cache.load(key)
+        if cached is None:
+            missing.setdefault(key, []).append(job)
+        else:
+            builds[job] = cached
+            on_done(job, cached)
+    todo = sorted(missing.items(), key=lambda item: (item[1][0].family, item[1][0].arch))
+    for (family, _), group in groupby(todo, key=lambda i: (i[1][0].family, i[1][0].arch)):
+        entries = list(group)
+        count = worker_count(family, len(entries), workers)
+        for index, result in _compile_all([same[0] for _, same in entries], count):
+            key, same = entries[index]
+            build = _build(same[0], key, toolchain, result)
+            cache.store(build, same[0].source.text, result[1])
+            for job in same:
+                builds[job] = build
+                on_done(job, build)
+    return builds

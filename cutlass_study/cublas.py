@@ -1,0 +1,182 @@
+"""cuBLAS and cuBLASLt behind the kernel protocol: FP16 in, FP32 accumulate."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import numpy as np
+from nvmath.bindings import cublas, cublasLt
+
+from cutlass_study.config import GemmProblem
+from cutlass_study.driver import Buffer, Event, Stream, allocate
+from cutlass_study.kernels import NotImplementable
+from cutlass_study.operands import Operands, OperandSet
+
+WORKSPACE_BYTES = 64 << 20  # cuBLAS's own default on Hopper is 32 MiB
+LT_CANDIDATES = 8
+LT_TRIALS = 5
+LT_LONG_MS = 40.0  # five such launches stay under the strict watchdog budget of 0.25 s
+# Values of cudaDataType_t, cublasComputeType_t and cublasOperation_t (cuBLAS documentation).
+CUDA_R_32F, CUDA_R_64F, CUDA_R_16F = 0, 1, 2
+COMPUTE_32F, COMPUTE_64F = 68, 70
+OP_N, OP_T = 0, 1
+ALGO_DEFAULT = -1
+DATA_TYPE = {"f16": CUDA_R_16F, "f32": CUDA_R_32F}
+
+
+@functools.cache
+def workspace() -> Buffer:
+    """One workspace for all cuBLAS kernels of a process: only one stream is active at a time."""
+    return allocate(WORKSPACE_BYTES)
+
+
+def product_fp64(
+    handle: int, m: int, n: int, k: int, a: int, b: int, d: int, *, b_row_major: bool
+) -> None:
+    """D[m,n] = A[m,k]·B[k,n] in FP64 on packed buffers; A and D row-major, B as said."""
+    one, zero = np.ones(1), np.zeros(1)
+    operation, ldb = (OP_N, n) if b_row_major else (OP_T, k)
+    cublas.gemm_ex(
+        handle, operation, OP_N, n, m, k, one.ctypes.data, b, CUDA_R_64F, ldb, a, CUDA_R_64F, k,
+        zero.ctypes.data, d, CUDA_R_64F, n, COMPUTE_64F, ALGO_DEFAULT,
+    )  # fmt: skip
+
+
+class CublasKernel:
+    """`cublasGemmEx` with its default algorithm.
+
+    cuBLAS is column-major: the row-major D = A·B is computed as D^T = B^T·A^T on the same bytes.
+    """
+
+    in_place = True
+
+    def __init__(self) -> None:
+        self.stream = Stream()
+        self._handle = cublas.create()
+        cublas.set_stream(self._handle, int(self.stream.handle))
+        cublas.set_workspace(self._handle, workspace().address, WORKSPACE_BYTES)
+        self._calls: list[tuple[Any, ...]] = []
+
+    def prepare(self, problem: GemmProblem, operands: Operands) -> None:
+        lda, ldb, ldd = problem.leading_dimensions
+        self._scalars = np.array([problem.alpha, problem.beta], dtype=np.float32)
+        alpha = self._scalars.ctypes.data
+        operation = OP_T if problem.layout == "tn" else OP_N
+        self._calls = [
+            (
+                self._handle, operation, OP_N, problem.n, problem.m, problem.k, alpha,
+                s.b, CUDA_R_16F, ldb, s.a, CUDA_R_16F, lda, alpha + 4,
+                s.d, DATA_TYPE[problem.output], ldd, COMPUTE_32F, ALGO_DEFAULT,
+            )
+            for s in operands.sets
+        ]  # fmt: skip
+
+    def launch(self, index: int) -> None:
+        cublas.gemm_ex(*self._calls[index])
+
+    def close(self) -> None:
+        cublas.destroy(self._handle)
+
+
+class CublasLtKernel:
+    """The fastest of cuBLASLt's heuristic candidates, tried on the problem itself."""
+
+    in_place = False
+
+    def __init__(self) -> None:
+        self.stream = Stream()
+        self._handle = cublasLt.create()
+        self._calls: list[tuple[Any, ...]] = []
+
+    def prepare(self, problem: GemmProblem, operands: Operands) -> None:
+        self._scalars = np.array([problem.alpha, problem.beta], dtype=np.float32)
+        self._describe(problem)
+        candidates = self._candidates()
+        times = []
+        for algorithm in candidates:
+            self._bind(operands.sets, algorithm)
+            times.append(self._trial(len(operands.sets)))
+        self._bind(operands.sets, candidates[int(np.argmin(times))])
+
+    def _describe(self, problem: GemmProblem) -> None:
+        lda, ldb, ldd = problem.leading_dimensions
+        self._operation = cublasLt.matmul_desc_create(COMPUTE_32F, CUDA_R_32F)
+        transpose = ctypes.c_int32(OP_T if problem.layout == "tn" else OP_N)
+        cublasLt.matmul_desc_set_attribute(
+            self._operation,
+            int(cublasLt.MatmulDescAttribute.TRANSA),
+            ctypes.addressof(transpose),
+            4,
+        )
+        b_shape = (problem.k, problem.n) if problem.layout == "tn" else (problem.n, problem.k)
+        self._b = cublasLt.matrix_layout_create(CUDA_R_16F, *b_shape, ldb)
+        self._a = cublasLt.matrix_layout_create(CUDA_R_16F, problem.k, problem.m, lda)
+        self._d = cublasLt.matrix_layout_create(
+            DATA_TYPE[problem.output], problem.n, problem.m, ldd
+        )
+
+    def _candidates(self) -> list[int]:
+        preference = cublasLt.matmul_preference_create()
+        limit = ctypes.c_uint64(WORKSPACE_BYTES)
+        cublasLt.matmul_preference_set_attribute(
+            preference,
+            int(cublasLt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES),
+            ctypes.addressof(limit),
+            8,
+        )
+        # The array starts as garbage: only the first `count` entries with state 0 are answers.
+        self._results = np.zeros(LT_CANDIDATES, dtype=cublasLt.matmul_heuristic_result_dtype)
+        count = ctypes.c_int(0)
+        try:
+            cublasLt.matmul_algo_get_heuristic(
+                self._handle, self._operation, self._b, self._a, self._d, self._d, preference,
+                LT_CANDIDATES, self._results.ctypes.data, ctypes.addressof(count),
+            )  # fmt: skip
+        except cublasLt.cuBLASLtError as error:
+            raise NotImplementable(f"cuBLASLt has no algorithm: {error}") from error
+        finally:
+            cublasLt.matmul_preference_destroy(preference)
+        size = self._results.itemsize  # `algo` is the first member of each result
+        found = [i for i in range(count.value) if int(self._results["state"][i]) == 0]
+        if not found:
+            raise NotImplementable("cuBLASLt offers no algorithm for this problem")
+        return [self._results.ctypes.data + i * size for i in found]
+
+    def _bind(self, sets: list[OperandSet], algorithm: int) -> None:
+        alpha = self._scalars.ctypes.data
+        self._calls = [
+            (
+                self._handle, self._operation, alpha, s.b, self._b, s.a, self._a, alpha + 4,
+                s.c or s.d, self._d, s.d, self._d, algorithm, workspace().address,
+                WORKSPACE_BYTES, int(self.stream.handle),
+            )
+            for s in sets
+        ]  # fmt: skip
+
+    def _trial(self, sets: int) -> float:
+        """Milliseconds per launch of the bound candidate; long kernels are tried once only."""
+        self.launch(0)  # loads the kernel
+        self.stream.synchronize()
+        once = self._timed(1, sets)
+        return once if once > LT_LONG_MS else self._timed(LT_TRIALS, sets)
+
+    def _timed(self, launches: int, sets: int) -> float:
+        start, end = Event(), Event()
+        start.record(self.stream)
+        for index in range(launches):
+            self.launch(index % sets)
+        end.record(self.stream)
+        self.stream.synchronize()
+        return start.elapsed_ms(end) / launches
+
+    def launch(self, index: int) -> None:
+        cublasLt.matmul(*self._calls[index])
+
+    def close(self) -> None:
+        for layout in (self._a, self._b, self._d):
+            cublasLt.matrix_layout_destroy(layout)
+        cublasLt.matmul_desc_destroy(self._operation)
+        cublasLt.destroy(self._handle)
+

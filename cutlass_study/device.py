@@ -1,0 +1,105 @@
+"""The present GPU, queried: its record, its limits, its primary context."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from cuda.bindings import driver
+
+import cutlass_study
+from cutlass_study.driver import call
+from cutlass_study.gpus import GpuLimits, arch_of
+from cutlass_study.records import DeviceRecord, EnvironmentProblem
+from cutlass_study.telemetry import Telemetry
+
+_ATTRIBUTE = driver.CUdevice_attribute
+
+
+def open_device(ordinal: int = 0) -> Any:
+    """Initialize CUDA and make the primary context current (cuBLAS uses the same one)."""
+    try:
+        (status,) = driver.cuInit(0)
+    except Exception as error:  # cuda.bindings raises RuntimeError kinds where there is no driver
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        raise EnvironmentProblem(f"no CUDA driver: {first}; install the NVIDIA driver") from error
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise EnvironmentProblem(
+            f"no usable GPU ({status.name}); check that `nvidia-smi` lists one"
+        )
+    device = call(driver.cuDeviceGet, ordinal)
+    call(driver.cuCtxSetCurrent, call(driver.cuDevicePrimaryCtxRetain, device))
+    return device
+
+
+def _attribute(device: Any, name: str) -> int:
+    return int(call(driver.cuDeviceGetAttribute, getattr(_ATTRIBUTE, f"CU_DEVICE_ATTRIBUTE_{name}"),
+                    device))  # fmt: skip
+
+
+def _uuid(device: Any) -> str:
+    raw = bytes(call(driver.cuDeviceGetUuid, device).bytes)
+    text = raw.hex()
+    return "GPU-" + "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def _git_commit() -> str | None:
+    """The commit of the clone the package runs from, with `+` if it has local changes."""
+    folder = Path(cutlass_study.__file__).parent.parent
+    try:
+        run = subprocess.run(
+            ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--exclude=*"],
+            capture_output=True, text=True, timeout=10, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return run.stdout.strip() or None
+
+
+def query_device(device: Any) -> DeviceRecord:
+    """Everything that identifies the GPU and bounds what runs on it."""
+    capability = (
+        _attribute(device, "COMPUTE_CAPABILITY_MAJOR"),
+        _attribute(device, "COMPUTE_CAPABILITY_MINOR"),
+    )
+    version = int(call(driver.cuDriverGetVersion))
+    uuid = _uuid(device)
+    telemetry = Telemetry(uuid)
+    return DeviceRecord(
+        name=bytes(call(driver.cuDeviceGetName, 256, device)).split(b"\0")[0].decode(),
+        arch=arch_of(capability),
+        uuid=uuid,
+        sm_count=_attribute(device, "MULTIPROCESSOR_COUNT"),
+        memory_bytes=int(call(driver.cuDeviceTotalMem, device)),
+        l2_bytes=_attribute(device, "L2_CACHE_SIZE"),
+        smem_per_block_optin=_attribute(device, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        smem_per_sm=_attribute(device, "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
+        smem_reserved_per_block=_attribute(device, "RESERVED_SHARED_MEMORY_PER_BLOCK"),
+        registers_per_sm=_attribute(device, "MAX_REGISTERS_PER_MULTIPROCESSOR"),
+        warps_per_sm=_attribute(device, "MAX_THREADS_PER_MULTIPROCESSOR") // 32,
+        ctas_per_sm_limit=_attribute(device, "MAX_BLOCKS_PER_MULTIPROCESSOR"),
+        max_sm_clock_mhz=telemetry.max_sm_clock_mhz(),
+        power_limit_w=telemetry.power_limit_w(),
+        watchdog=bool(_attribute(device, "KERNEL_EXEC_TIMEOUT")),
+        driver_version=telemetry.driver_version(),
+        cuda_driver_version=f"{version // 1000}.{version % 1000 // 10}",
+        operating_system=platform.platform(),
+        python_version=platform.python_version(),
+        study_version=cutlass_study.__version__,
+        git_commit=_git_commit(),
+    )
+
+
+def limits_from(record: DeviceRecord) -> GpuLimits:
+    """The queried limits in the form that rules and occupancy take."""
+    return GpuLimits(
+        arch=record.arch,
+        smem_per_sm=record.smem_per_sm,
+        smem_per_block_optin=record.smem_per_block_optin,
+        warps_per_sm=record.warps_per_sm,
+        ctas_per_sm=record.ctas_per_sm_limit,
+        smem_reserved_per_block=record.smem_reserved_per_block,
+        registers_per_sm=record.registers_per_sm,
+    )

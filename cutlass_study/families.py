@@ -1,0 +1,153 @@
+"""What differs between kernel families before anything is launched: legality, memory, source.
+
+Everything else in the toolkit asks here and never branches on the family itself.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+from cutlass_study import rules, sm80_source, sm90_resources, wmma_source
+from cutlass_study.config import GemmConfig, GemmProblem
+from cutlass_study.gpus import GpuLimits
+from cutlass_study.nvrtc import Source
+from cutlass_study.sm90_resources import Sm90Kernel
+
+FrontEnd = Literal["templates", "interface"]
+
+
+def _sm90_kernel(config: GemmConfig, problem: GemmProblem) -> Sm90Kernel:
+    assert config.threadblock_shape and config.cluster_shape and config.schedule
+    assert config.source_c and config.epilogue and config.epilogue_width and config.alignment
+    return Sm90Kernel(
+        tile=config.threadblock_shape,
+        cluster=config.cluster_shape,
+        schedule=config.schedule,
+        stages=config.stages,
+        source_c=config.source_c,
+        epilogue=config.epilogue,
+        epilogue_width=config.epilogue_width,
+        alignment=config.alignment,
+        layout=problem.layout,
+        output=problem.output,
+    )
+
+
+def _sm90_reason(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
+    if limits.arch != "sm_90a":
+        return f"TMA and WGMMA kernels need sm_90a, not {limits.arch}"
+    if problem.beta != 0 and config.source_c == "void":
+        return f"beta={problem.beta:g} needs a source C, this kernel has none (void)"
+    return (
+        sm90_resources.infeasible_reason(
+            _sm90_kernel(config, problem), limits.smem_per_block_optin
+        )
+        or rules.operand_alignment(config, problem, limits)
+        or rules.output_alignment(config, problem, limits)
+    )
+
+
+def _wmma_reason(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
+    assert config.threadblock_shape and config.warp_shape and config.stages
+    if problem.output != "f32":
+        return "the WMMA kernels write FP32 only"
+    return (
+        wmma_source.wmma_reason(
+            variant=cast("wmma_source.Variant", config.variant),
+            stages=config.stages,
+            tile=config.threadblock_shape,
+            warp=config.warp_shape,
+        )
+        or wmma_source.wmma_smem_reason(
+            smem_bytes=smem_bytes(config, problem) or 0,
+            smem_optin_bytes=limits.smem_per_block_optin,
+        )
+        or wmma_source.wmma_problem_reason(
+            m=problem.m, n=problem.n, k=problem.k, tile=config.threadblock_shape
+        )
+    )
+
+
+def infeasible_reason(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
+    """Why this configuration can't run on such a GPU, or `None`. Needs no compiler and no GPU."""
+    if config.family == "sm80":
+        return rules.sm80_reason(config, problem, limits)
+    if config.family == "sm90":
+        return _sm90_reason(config, problem, limits)
+    if config.family == "wmma":
+        return _wmma_reason(config, problem, limits)
+    return None
+
+
+def smem_bytes(config: GemmConfig, problem: GemmProblem) -> int | None:
+    """Dynamic shared memory per CTA in bytes by formula; `None` for cuBLAS, whose is not known."""
+    if config.family == "sm80":
+        return rules.sm80_smem_bytes(config, problem)
+    if config.family == "sm90":
+        return sm90_resources.smem_bytes(_sm90_kernel(config, problem))
+    if config.family == "wmma":
+        assert config.threadblock_shape and config.warp_shape and config.stages
+        return wmma_source.wmma_smem_bytes(
+            stages=config.stages,
+            tile=config.threadblock_shape,
+            warp=config.warp_shape,
+            layout=problem.layout,
+        )
+    return None
+
+
+def pipeline_stages(config: GemmConfig, problem: GemmProblem) -> int | None:
+    """Stages of the main loop, with `sm90`'s "auto" resolved; `None` for cuBLAS."""
+    if config.family == "sm90":
+        return sm90_resources.resolved_stages(_sm90_kernel(config, problem))
+    return config.stages
+
+
+def source(
+    config: GemmConfig, problem: GemmProblem, front_end: FrontEnd = "templates"
+) -> Source | None:
+    """The translation unit of a kernel, or `None` for cuBLAS.
+
+    `front_end` chooses who declares an `sm80` kernel: our templates or CUTLASS's Python interface.
+    Raises `EnvironmentProblem` if headers are missing.
+    """
+    from cutlass_study.sources import source_folder
+    from cutlass_study.toolchain import find_toolchain
+
+    if config.family == "cublas":
+        return None
+    toolchain = find_toolchain()
+    includes = (source_folder("instantiations"), *toolchain.include_paths)
+    if config.family == "wmma":
+        assert config.threadblock_shape and config.warp_shape and config.stages
+        text = wmma_source.wmma_source(
+            variant=cast("wmma_source.Variant", config.variant),
+            stages=config.stages,
+            tile=config.threadblock_shape,
+            warp=config.warp_shape,
+            layout=problem.layout,
+        )
+        return Source(text, (source_folder("wmma_custom"), *includes))
+    if config.family == "sm80":
+        emit = {
+            "templates": sm80_source.template_source,
+            "interface": sm80_source.interface_source,
+        }[front_end]
+        return Source(emit(config, problem), includes, use_header_cache=True)
+    return _sm90_translation_unit(config, problem)
+
+
+def _sm90_translation_unit(config: GemmConfig, problem: GemmProblem) -> Source:
+    from dataclasses import asdict
+
+    from cutlass_study.sm90_headers import header_overlays
+    from cutlass_study.sm90_source import sm90_source
+    from cutlass_study.sources import source_folder
+    from cutlass_study.toolchain import find_toolchain
+
+    toolchain = find_toolchain()
+    return Source(
+        sm90_source(**asdict(_sm90_kernel(config, problem))),
+        (source_folder("instantiations"), *toolchain.include_paths),
+        memory_headers=header_overlays(toolchain.cutlass_include),
+    )

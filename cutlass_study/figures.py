@@ -1,0 +1,240 @@
+"""Figures that compare configurations by measured throughput, each made from a `StudyView`.
+
+Each raises `NothingToShow` when the data can't fill it. Rows that are not `ok` enter none of them
+except as a count in the caption.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from cutlass_study.comparisons import (
+    EPILOGUE_REFERENCE,
+    RANKED_ROWS,
+    best_per,
+    control,
+    epilogue_effect,
+    measured_rows,
+)
+from cutlass_study.style import FAMILY_LINES, LINES, PAGE_INCHES, Figure, new_figure
+from cutlass_study.views import (
+    FAMILY_TITLES,
+    NothingToShow,
+    StudyView,
+    area_key,
+    count_states,
+    pretty_shape,
+    stage_key,
+)
+
+INTERVAL_NOTE = (
+    "Bars: 95 % bootstrap interval of the median within-round ratio to cuBLAS, scaled to the row's "
+    "TFLOPS."
+)
+EFFECT_ROWS = 30
+
+
+def _interval(rows: pd.DataFrame) -> Any:
+    """Half widths of the ratio's interval, scaled to TFLOPS; NaN where no interval is known."""
+    scale = rows["tflops"] / rows["ratio_to_cublas"]
+    low = (rows["ratio_to_cublas"] - rows["ratio_low"]) * scale
+    high = (rows["ratio_high"] - rows["ratio_to_cublas"]) * scale
+    return [low.clip(lower=0).to_numpy(), high.clip(lower=0).to_numpy()]
+
+
+def pipeline_depth(view: StudyView, regime: str) -> Figure:
+    """TFLOPS over S, one line per tile, one panel per family, with cuBLAS as a level."""
+    rows = measured_rows(view, regime)
+    staged = rows[rows["family"].isin(["sm80", "sm90"])]
+    families = [
+        family
+        for family, group in staged.groupby("family")
+        if group.groupby("threadblock_shape")["stages"].nunique().max() > 1
+    ]
+    if not families:
+        raise NothingToShow("no tile was measured at more than one pipeline depth S")
+    shown = rows["family"].isin(families) | (rows["family"] == "cublas")
+    figure = new_figure(PAGE_INCHES, 3.6 if len(families) > 1 else 3.2)
+    panels = figure.subplots(1, len(families), squeeze=False, sharey=True)[0]
+    left_out = 0
+    for axes, family in zip(panels, families, strict=True):
+        left_out += _depth_panel(axes, staged[staged["family"] == family], control(rows))
+        axes.set_title(FAMILY_TITLES[str(family)])
+    panels[0].set_ylabel("TFLOPS")
+    panels[0].set_ylim(0, 1.06 * rows.loc[shown, "tflops"].max())
+    caption = (
+        f"Throughput over pipeline depth S. {view.title}; {regime} regime. Each point is the best "
+        f"of its tile and S over every other axis. {INTERVAL_NOTE} "
+        f"Configurations shown from: {count_states(_tiled(view, regime))}."
+    )
+    if left_out:
+        caption += f" {left_out} slower tiles are in the table only."
+    return Figure("pipeline_depth", figure, caption)
+
+
+def _tiled(view: StudyView, regime: str) -> pd.DataFrame:
+    rows = view.at(regime)
+    return rows[rows["family"].isin(["sm80", "sm90"])]
+
+
+def _depth_panel(axes: Any, rows: pd.DataFrame, cublas: pd.Series[Any] | None) -> int:
+    """Draw one family; returns how many tiles had no place."""
+    best = best_per(rows, ["threadblock_shape", "stages"])
+    depths = sorted(best["stages"].unique(), key=stage_key)
+    order = best.groupby("threadblock_shape")["tflops"].max().sort_values(ascending=False)
+    tiles = sorted(order.index[: len(LINES)], key=area_key)
+    for index, (tile, (colour, marker, line)) in enumerate(zip(tiles, LINES, strict=False)):
+        points = best[best["threadblock_shape"] == tile].sort_values("stages", key=_stage_order)
+        # Lines side by side by a hair, so that intervals do not cover each other.
+        shift = (index - (len(tiles) - 1) / 2) * 0.035
+        xs = [depths.index(stage) + shift for stage in points["stages"]]
+        axes.errorbar(
+            xs,
+            points["tflops"],
+            yerr=_interval(points),
+            color=colour,
+            marker=marker,
+            linestyle=line,
+            label=pretty_shape(str(tile)),
+        )
+    if cublas is not None:
+        axes.axhline(
+            cublas["tflops"],
+            color="black",
+            linewidth=1,
+            linestyle=(0, (6, 2)),
+            label=f"cuBLAS, {cublas['tflops']:.1f}",
+        )
+    axes.set_xticks(range(len(depths)), depths)
+    axes.set_xlim(-0.35, len(depths) - 0.65)
+    axes.set_xlabel("pipeline stages S")
+    axes.grid(axis="x", visible=False)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, handlelength=3)
+    return len(order) - len(tiles)
+
+
+def _stage_order(stages: pd.Series[Any]) -> pd.Series[Any]:
+    return stages.map(lambda stage: stage_key(stage)[0])
+
+
+def epilogue_width(view: StudyView, regime: str) -> Figure:
+    """Throughput at each epilogue width relative to width 4, everything else equal."""
+    effect = epilogue_effect(view, regime)
+    order = effect.groupby("group")["reference_tflops"].first().sort_values()
+    groups = list(order.index[-EFFECT_ROWS:])
+    widths = sorted(effect["epilogue_width"].unique())
+    figure = new_figure(PAGE_INCHES, 1.1 + 0.2 * len(groups))
+    axes = figure.subplots()
+    for index, (width, (colour, marker, _)) in enumerate(zip(widths, LINES, strict=False)):
+        points = effect[(effect["epilogue_width"] == width) & effect["group"].isin(groups)]
+        shift = (index - (len(widths) - 1) / 2) * 0.22
+        axes.errorbar(
+            points["ratio"],
+            [groups.index(group) + shift for group in points["group"]],
+            xerr=[
+                (points["ratio"] - points["low"]).clip(lower=0),
+                (points["high"] - points["ratio"]).clip(lower=0),
+            ],
+            color=colour,
+            marker=marker,
+            linestyle="none",
+            label=f"width {width:g}",
+        )
+    axes.axvline(1, color="black", linewidth=1, linestyle=(0, (6, 2)))
+    axes.set_yticks(range(len(groups)), groups)
+    axes.set_ylim(-0.6, len(groups) - 0.4)
+    axes.set_xlabel(f"throughput relative to epilogue width {EPILOGUE_REFERENCE} (1 = no effect)")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(widths))
+    how = "paired within rounds" if effect["paired"].all() else "medians, partly without intervals"
+    caption = (
+        f"Effect of the epilogue's vector width. {view.title}; {regime} regime. Ratios to width "
+        f"{EPILOGUE_REFERENCE} with everything else equal, {how}; bars: 95 % bootstrap interval. "
+        f"{len(groups)} of {len(order)} groups, the fastest at the top; only measured rows count "
+        f"({count_states(_tiled(view, regime))})."
+    )
+    return Figure("epilogue_width", figure, caption)
+
+
+def ranking(view: StudyView) -> Figure:
+    """The fastest configurations with their ratio to cuBLAS, in every regime measured."""
+    if not view.regimes:
+        raise NothingToShow(f"nothing was measured on {view.arch}")
+    regime = view.regimes[0]
+    rows = measured_rows(view, regime)
+    is_control = (rows["family"] == "cublas") & (rows["variant"] == "default")
+    rows = rows[~is_control & rows["ratio_to_cublas"].notna()]
+    if rows.empty:
+        raise NothingToShow("no configuration has a ratio to cuBLAS")
+    top = rows.sort_values("ratio_to_cublas", kind="stable").iloc[-RANKED_ROWS:]
+    figure = new_figure(PAGE_INCHES, 1.2 + 0.2 * len(top))
+    axes = figure.subplots()
+    shifts = (0.17, -0.17) if len(view.regimes) > 1 else (0.0,)
+    for name, shift in zip(view.regimes, shifts, strict=True):
+        _forest(axes, view.at(name), top, shift)
+    axes.axvline(1, color="black", linewidth=1, linestyle=(0, (6, 2)))
+    axes.set_yticks(range(len(top)), top["label"])
+    axes.set_ylim(-0.6, len(top) - 0.4)
+    axes.set_xlabel("throughput relative to cuBLAS (dashed line = cuBLAS)")
+    _right_column(axes, [f"{value:.1f}" for value in top["tflops"]], f"TFLOPS\n({regime})")
+    _family_legend(axes, top, view.regimes)
+    shown = " and ".join(view.regimes)
+    caption = (
+        f"Ranked configurations. {view.title}. The {len(top)} fastest of {len(rows)} measured in "
+        f"the {regime} regime ({count_states(view.at(regime))}), ranked by it; markers: median "
+        f"within-round ratio to cuBLAS, {shown}; bars: 95 % bootstrap interval."
+    )
+    return Figure("ranking", figure, caption)
+
+
+def _forest(axes: Any, rows: pd.DataFrame, top: pd.DataFrame, shift: float) -> None:
+    """Ratios of one regime, `shift` rows off the middle; the second regime is hollow."""
+    hollow = shift < 0
+    positions = {name: place for place, name in enumerate(top["name"])}
+    shown = rows[rows["name"].isin(list(positions)) & rows["ratio_to_cublas"].notna()]
+    for family, points in shown.groupby("family"):
+        colour, marker, _ = FAMILY_LINES["cublas_lt" if family == "cublas" else str(family)]
+        axes.errorbar(
+            points["ratio_to_cublas"],
+            [positions[name] + shift for name in points["name"]],
+            xerr=[
+                (points["ratio_to_cublas"] - points["ratio_low"]).clip(lower=0),
+                (points["ratio_high"] - points["ratio_to_cublas"]).clip(lower=0),
+            ],
+            color=colour,
+            marker=marker,
+            markerfacecolor="white" if hollow else colour,
+            linewidth=0.8 if hollow else 1.2,
+            linestyle="none",
+        )
+
+
+def _right_column(axes: Any, texts: list[str], heading: str) -> None:
+    """Numbers level with the rows, right of the plot."""
+    twin = axes.secondary_yaxis("right")
+    twin.set_yticks(range(len(texts)), texts)
+    twin.tick_params(length=0)
+    twin.spines["right"].set_visible(False)
+    axes.annotate(
+        heading,
+        (1, 1),
+        xycoords="axes fraction",
+        xytext=(4, 4),
+        textcoords="offset points",
+        ha="left",
+        va="bottom",
+    )
+
+
+def _family_legend(axes: Any, top: pd.DataFrame, regimes: tuple[str, ...]) -> None:
+    for family in dict.fromkeys(top["family"]):
+        colour, marker, _ = FAMILY_LINES["cublas_lt" if family == "cublas" else str(family)]
+        title = "cuBLASLt best" if family == "cublas" else FAMILY_TITLES[str(family)]
+        axes.plot([], [], color=colour, marker=marker, linestyle="none", label=title)
+    if len(regimes) > 1:
+        for regime, face in zip(regimes, ("#777777", "white"), strict=False):
+            axes.plot(
+                [], [], "h", color="#777777", markerfacecolor=face, linestyle="none", label=regime
+            )
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=5, columnspacing=1.2)

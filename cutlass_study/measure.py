@@ -1,0 +1,153 @@
+"""One sample: how launches are queued, timed and watched. Two regimes, one watchdog budget.
+
+`burst`: an idle gap lets the card rest, untimed launches bring the kernel to speed, then a short
+timed region. `sustained`: back to back, after a block that settles the power limit's effect.
+The delivered clock is read by a probe kernel right before and right after the timed region.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import time
+from dataclasses import dataclass
+from statistics import median
+
+from cutlass_study.driver import Arguments, Event, address, allocate, download, launch
+from cutlass_study.kernels import Kernel
+from cutlass_study.operands import support_module
+from cutlass_study.records import Regime, Sample
+from cutlass_study.telemetry import Telemetry
+
+BUDGET_S = 0.5  # most work ever queued between synchronizations
+WATCHDOG_BUDGET_S = 0.25  # the same where the operating system resets a busy GPU
+BURST_GAP_S = 0.02
+PROBE_SLOTS = 1024  # more than any GPU has SMs
+HOST_EVERY = 4  # rounds between host-side timings, which cost an extra batch
+HOST_BATCH_MS, HOST_LAUNCHES = 3.0, 100
+MIN_TIME_MS = 0.0005  # resolution of a CUDA event: a shorter "time" means that nothing ran
+
+
+@dataclass(frozen=True, slots=True)
+class RegimePlan:
+    """Milliseconds of untimed and of timed work in a sample, and the gap before it in seconds."""
+
+    gap_s: float
+    untimed_ms: float
+    timed_ms: float
+
+
+PLANS: dict[Regime, RegimePlan] = {
+    "burst": RegimePlan(BURST_GAP_S, 0.5, 2.0),
+    "sustained": RegimePlan(0.0, 40.0, 80.0),
+}
+
+
+def queue_budget_s(watchdog: bool) -> float:
+    """Seconds of work that may be queued between two synchronizations."""
+    return WATCHDOG_BUDGET_S if watchdog else BUDGET_S
+
+
+def launch_counts(regime: Regime, estimate_ms: float, budget_s: float) -> tuple[int, int]:
+    """(untimed, timed) launches of a sample, together within the budget where two launches fit."""
+    plan = PLANS[regime]
+    untimed = max(1, math.ceil(plan.untimed_ms / estimate_ms))
+    timed = max(2, math.ceil(plan.timed_ms / estimate_ms))
+    allowed = int(budget_s * 1000 / estimate_ms)
+    if untimed + timed > allowed:
+        timed = max(1, min(timed, allowed * timed // (untimed + timed)))
+        untimed = max(0, min(untimed, allowed - timed))
+    return untimed, timed
+
+
+class ClockProbe:
+    """Delivered SM clock between two points of a stream: SM cycles over global time."""
+
+    def __init__(self, arch: str, sm_count: int) -> None:
+        self._function = support_module(arch).function("clock_probe")
+        self._grid = (4 * sm_count, 1, 1)
+        self._buffers = [allocate(16 * PROBE_SLOTS) for _ in range(2)]
+
+    def record(self, which: int, kernel: Kernel) -> None:
+        """Queue probe 0 (before) or 1 (after) in the kernel's stream."""
+        arguments = Arguments(address(self._buffers[which].address))
+        launch(self._function, self._grid, 32, arguments, kernel.stream)
+
+    def clock_mhz(self) -> float | None:
+        """Median over SMs of cycles per microsecond; `None` if the global timer did not move."""
+        before, after = (
+            struct.unpack(f"<{2 * PROBE_SLOTS}Q", download(b.address, b.size_bytes))
+            for b in self._buffers
+        )
+        clocks = []
+        for slot in range(0, 2 * PROBE_SLOTS, 2):
+            cycles, nanoseconds = after[slot] - before[slot], after[slot + 1] - before[slot + 1]
+            if before[slot + 1] and nanoseconds > 0 and cycles > 0:
+                clocks.append(1000 * cycles / nanoseconds)
+        return median(clocks) if clocks else None
+
+
+class Sampler:
+    """Takes samples of any kernel, all in the same way."""
+
+    def __init__(self, probe: ClockProbe, telemetry: Telemetry, budget_s: float) -> None:
+        self._probe, self._telemetry, self.budget_s = probe, telemetry, budget_s
+        self._start, self._end = Event(), Event()
+        self._next_set = 0
+
+    def _launch(self, kernel: Kernel, sets: int, count: int) -> None:
+        for _ in range(count):
+            kernel.launch(self._next_set % sets)
+            self._next_set += 1
+
+    def time_once(self, kernel: Kernel) -> float:
+        """Milliseconds of one launch on set 0, by events."""
+        self._start.record(kernel.stream)
+        kernel.launch(0)
+        self._end.record(kernel.stream)
+        kernel.stream.synchronize()
+        return self._start.elapsed_ms(self._end)
+
+    def sample(
+        self, kernel: Kernel, sets: int, regime: Regime, round_: int, estimate_ms: float
+    ) -> Sample:
+        """One sample over `sets` rotated operand sets; nothing else may be running on the GPU."""
+        untimed, timed = launch_counts(regime, estimate_ms, self.budget_s)
+        time.sleep(PLANS[regime].gap_s)
+        self._launch(kernel, sets, untimed)
+        self._probe.record(0, kernel)
+        self._start.record(kernel.stream)
+        self._launch(kernel, sets, timed)
+        self._end.record(kernel.stream)
+        self._probe.record(1, kernel)
+        kernel.stream.synchronize()
+        reading = self._telemetry.read()
+        time_ms = self._start.elapsed_ms(self._end) / timed
+        return Sample(
+            regime=regime,
+            round=round_,
+            time_ms=time_ms,
+            launches=timed,
+            host_ms=None if round_ % HOST_EVERY else self._host_ms(kernel, sets, estimate_ms),
+            sm_clock_mhz=self._probe.clock_mhz(),
+            nvml_clock_mhz=reading.sm_clock_mhz,
+            power_w=reading.power_w,
+            temperature_c=reading.temperature_c,
+            throttle_reasons=reading.throttle_reasons,
+            rejected=rejection(time_ms * timed),
+        )
+
+    def _host_ms(self, kernel: Kernel, sets: int, estimate_ms: float) -> float:
+        """Milliseconds per launch as the primary document timed: host clock, synchronized batch."""
+        count = max(1, min(math.ceil(HOST_BATCH_MS / estimate_ms), HOST_LAUNCHES))
+        start = time.perf_counter()
+        self._launch(kernel, sets, count)
+        kernel.stream.synchronize()
+        return 1000 * (time.perf_counter() - start) / count
+
+
+def rejection(region_ms: float) -> str:
+    """Why a timed region cannot be a measurement, or ""."""
+    if not region_ms > MIN_TIME_MS:
+        return f"the timed region took {region_ms} ms, not above the {MIN_TIME_MS} ms of an event"
+    return ""

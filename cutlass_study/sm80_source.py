@@ -1,0 +1,83 @@
+"""C++ of an `sm80` kernel, from two front ends that must agree.
+
+`template_source` fills the C++ templates of `instantiations/`; `interface_source` lets CUTLASS's
+Python interface (`cutlass_library`) declare and emit the same kernel.
+"""
+
+from __future__ import annotations
+
+from cutlass_study.config import GemmConfig, GemmProblem, Shape
+from cutlass_study.rules import warp_counts
+
+PRELUDE = "sm80_prelude.hpp"
+
+
+def _gemm_shape(shape: Shape) -> str:
+    return "cutlass::gemm::GemmShape<{}, {}, {}>".format(*shape)
+
+
+def template_source(config: GemmConfig, problem: GemmProblem) -> str:
+    """The C++ translation unit of one configuration, from `instantiations/sm80_gemm.hpp`."""
+    assert config.threadblock_shape and config.warp_shape
+    layout = "ColumnMajor" if problem.layout == "tn" else "RowMajor"
+    element = "float" if problem.output == "f32" else "cutlass::half_t"
+    return f"""#include "{PRELUDE}"
+namespace cutlass_study {{
+using LayoutB = cutlass::layout::{layout};
+using ElementOutput = {element};
+using ThreadblockShape = {_gemm_shape(config.threadblock_shape)};
+using WarpShape = {_gemm_shape(config.warp_shape)};
+constexpr int kStages = {config.stages};
+constexpr int kAlignment = {config.alignment};
+constexpr int kEpilogueWidth = {config.epilogue_width};
+constexpr int kSwizzle = {config.swizzle};
+}}  // namespace cutlass_study
+#include "sm80_gemm.hpp"
+"""
+
+
+def interface_source(config: GemmConfig, problem: GemmProblem) -> str:
+    """The same kernel as declared to and emitted by CUTLASS's Python interface.
+
+    `cutlass_library` emits the operand-swapped, column-major form and then undoes the swap, so C is
+    declared column-major here to arrive at the row-major type (the emitted type and the template's
+    are one and the same).
+    """
+    import cutlass_library as cl
+    from cutlass_library.gemm_operation import EmitGemmUniversalInstance, GemmOperation
+
+    assert config.threadblock_shape and config.stages
+    half, single = cl.DataType.f16, cl.DataType.f32
+    output = single if problem.output == "f32" else half
+    layout_b = cl.LayoutType.ColumnMajor if problem.layout == "tn" else cl.LayoutType.RowMajor
+    instruction = cl.MathInstruction(
+        [16, 8, 16], half, half, single, cl.OpcodeClass.TensorOp, cl.MathOperation.multiply_add
+    )
+    tile = cl.TileDescription(
+        list(config.threadblock_shape),
+        config.stages,
+        list(warp_counts(config)),
+        instruction,
+        80,
+        1024,
+    )
+    operation = GemmOperation(
+        cl.GemmKind.Universal,
+        80,
+        tile,
+        cl.TensorDescription(half, cl.LayoutType.RowMajor, config.alignment),
+        cl.TensorDescription(half, layout_b, config.alignment),
+        cl.TensorDescription(output, cl.LayoutType.ColumnMajor, config.epilogue_width),
+        single,
+        cl.EpilogueFunctor.LinearCombination,
+        getattr(cl.SwizzlingFunctor, f"Identity{config.swizzle}"),
+    )
+    emitted = EmitGemmUniversalInstance().emit(operation)
+    kernel = f"{operation.procedural_name()}_base"
+    return f"""#include "{PRELUDE}"
+{emitted}
+namespace cutlass_study {{
+using GemmKernel = {kernel};
+}}  // namespace cutlass_study
+#include "sm80_exports.hpp"
+"""

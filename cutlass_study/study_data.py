@@ -1,0 +1,251 @@
+"""Reading a published folder: the one way in which tables, figures, audit and paper get data.
+
+Needs no GPU, no compiler and no CUDA library.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import pandas as pd
+
+from cutlass_study.columns import FLOAT_COLUMNS, INTEGER_COLUMNS
+from cutlass_study.records import (
+    RESULT_COLUMNS,
+    SAMPLE_COLUMNS,
+    DeviceRecord,
+    Outcome,
+    Regime,
+    Sample,
+)
+from cutlass_study.schema import SCHEMA_VERSION
+
+DEVICE_FILE, RESULTS_FILE, SAMPLES_FILE = "device.json", "results.csv", "samples.csv.gz"
+RESULT_KEY = ("name", "arch", "distribution", "seed", "regime")
+_NEVER_EMPTY = frozenset(
+    ("name", "family", "arch", "m", "n", "k", "seed", "outcome", "round", "launches")
+)
+_TIMES = frozenset(("time_ms", "host_time_ms", "host_ms", "tflops", "time_iqr_ms"))
+
+
+class DataError(ValueError):
+    """A published folder can't be used as it is; the message is one sentence fit to print."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StudyData:
+    """A published folder. `device` is None for records from compiling alone.
+
+    Columns are records.RESULT_COLUMNS and SAMPLE_COLUMNS: texts as str with "" for absent, whole
+    numbers as Int64, others as float64 with NaN for absent. `summary` is device.json as it is.
+    """
+
+    directory: Path
+    device: DeviceRecord | None
+    complete: bool
+    summary: dict[str, Any]
+    results: pd.DataFrame
+    samples: pd.DataFrame
+
+    @property
+    def name(self) -> str:
+        return self.directory.name
+
+    def samples_of(
+        self, name: str, regime: Regime, *, distribution: str = "uniform", seed: int | None = None
+    ) -> list[Sample]:
+        """Samples of one row as records, for `stats`; `seed` None takes any."""
+        frame = self.samples
+        wanted = (
+            (frame["name"] == name)
+            & (frame["regime"] == regime)
+            & (frame["distribution"] == distribution)
+        )
+        if seed is not None:
+            wanted &= frame["seed"] == seed
+        fields = list(Sample.__dataclass_fields__)
+        return [
+            Sample(**{field: _plain(value) for field, value in zip(fields, row, strict=True)})
+            for row in frame.loc[wanted, fields].itertuples(index=False)
+        ]
+
+
+def load(directory: Path | str) -> StudyData:
+    """Read and check a published folder, measured or static.
+
+    Raises DataError for a missing folder or file, missing columns, a torn or empty file, a time
+    that can't be one, a row that stands twice, and results of two devices.
+    """
+    directory = Path(directory).resolve()
+    if not directory.is_dir():
+        raise DataError(f"data folder '{directory}' does not exist; give one that sweep.py wrote")
+    results = _frame(directory / RESULTS_FILE, RESULT_COLUMNS)
+    _check_results(results, directory / RESULTS_FILE)
+    summary: dict[str, Any] = {}
+    device = None
+    if (directory / DEVICE_FILE).exists():
+        summary, device = _device(directory / DEVICE_FILE)
+    measured = results["time_ms"].notna().any()
+    samples_file = directory / SAMPLES_FILE
+    if samples_file.exists():
+        samples = _frame(samples_file, SAMPLE_COLUMNS)
+        _check_samples(samples, samples_file)
+    else:
+        samples = _typed([], SAMPLE_COLUMNS, samples_file)
+    if device is None and (measured or len(samples)):
+        raise _missing(directory / DEVICE_FILE, "measured results need it")
+    if device is not None and not samples_file.exists():
+        raise _missing(samples_file, "measured results need it")
+    if device is not None:
+        _check_one_device(device, results, samples, directory)
+    complete = bool(summary.get("complete", True))
+    return StudyData(directory, device, complete, summary, results, samples)
+
+
+def _missing(path: Path, why: str) -> DataError:
+    return DataError(f"'{path}' is missing: {why}; export the folder again with sweep.py")
+
+
+def _device(path: Path) -> tuple[dict[str, Any], DeviceRecord]:
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        version = summary["schema_version"]
+        if version != SCHEMA_VERSION:
+            raise DataError(
+                f"'{path}' has schema version {version}, this toolkit reads {SCHEMA_VERSION}; "
+                "export the folder again with sweep.py"
+            )
+        return summary, DeviceRecord(**summary["device"])
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+        raise DataError(
+            f"'{path}' is no device record ({type(error).__name__}: {error}); export the folder "
+            "again with sweep.py"
+        ) from error
+
+
+def _frame(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+    lines = _lines(path)
+    if not lines:
+        raise DataError(f"'{path}' is empty; export the folder again with sweep.py")
+    header = lines[0]
+    absent = [column for column in columns if column not in header]
+    if absent:
+        raise DataError(f"'{path}' lacks the columns {', '.join(absent)}")
+    for number, line in enumerate(lines, start=1):
+        if len(line) != len(header):
+            raise DataError(
+                f"row {number} of '{path}' has {len(line)} fields instead of {len(header)}: the "
+                "file was cut short or edited; export the folder again with sweep.py"
+            )
+    return _typed(lines[1:], header, path)
+
+
+def _lines(path: Path) -> list[list[str]]:
+    try:
+        if path.suffix == ".gz":
+            with gzip.open(path, "rt", encoding="utf-8-sig", newline="") as file:
+                return [line for line in csv.reader(file) if line]
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return [line for line in csv.reader(file) if line]
+    except FileNotFoundError:
+        raise _missing(path, "every data folder has it") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(
+            f"'{path}' is cut short or damaged ({error}); export the folder again with sweep.py"
+        ) from error
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"'{path}' can't be read ({error})") from error
+
+
+def _typed(lines: list[list[str]], columns: Sequence[str], path: Path) -> pd.DataFrame:
+    frame: dict[str, pd.Series[Any]] = {}
+    for index, column in enumerate(columns):
+        texts = [line[index] for line in lines]
+        if column in _NEVER_EMPTY and "" in texts:
+            raise DataError(f"row {texts.index('') + 2} of '{path}' has no {column}")
+        if column not in INTEGER_COLUMNS and column not in FLOAT_COLUMNS:
+            frame[column] = pd.Series(texts, dtype="str")
+            continue
+        whole = column in INTEGER_COLUMNS
+        numbers = [_number(text, column, path, row) for row, text in enumerate(texts, start=2)]
+        if whole:
+            exact = [None if text == "" else int(text) for text in texts]
+            frame[column] = pd.Series(exact, dtype="Int64")
+        else:
+            frame[column] = pd.Series(numbers, dtype="float64")
+    return pd.DataFrame(frame)
+
+
+def _number(text: str, column: str, path: Path, row: int) -> float | None:
+    """None for an empty text; DataError for what is no number, or no possible value."""
+    if text == "":
+        return None
+    try:
+        value = float(int(text)) if column in INTEGER_COLUMNS else float(text)
+    except ValueError:
+        raise DataError(f"row {row} of '{path}' has {column} '{text}', no number") from None
+    errors_may_be_infinite = column in ("max_abs_error", "max_rel_error")
+    if math.isnan(value) or (math.isinf(value) and not errors_may_be_infinite):
+        raise DataError(f"row {row} of '{path}' has {column} '{text}': no measurement gives that")
+    if column in _TIMES and value < 0:
+        raise DataError(f"row {row} of '{path}' has {column} {text}: it can't be negative")
+    return value
+
+
+def _check_results(results: pd.DataFrame, path: Path) -> None:
+    _check_words(results["outcome"], get_args(Outcome), path)
+    _check_words(results["regime"], ("", *get_args(Regime)), path)
+    twice = results.duplicated(list(RESULT_KEY))
+    if twice.any():
+        row = results[twice].iloc[0]
+        raise DataError(
+            f"'{path}' has {row['name']} ({row['regime'] or 'no regime'}) twice: results of two "
+            "devices or sweeps must not be joined into one file"
+        )
+    empty = (results["outcome"] == "ok") & (results["regime"] != "") & results["time_ms"].isna()
+    zero = results["time_ms"] == 0
+    if (empty | zero).any():
+        name = results.loc[empty | zero, "name"].iloc[0]
+        raise DataError(f"'{path}' has {name} as measured, but without a time above 0")
+
+
+def _check_samples(samples: pd.DataFrame, path: Path) -> None:
+    _check_words(samples["regime"], get_args(Regime), path)
+    bad = samples["time_ms"].isna() | ((samples["time_ms"] == 0) & (samples["rejected"] == ""))
+    if bad.any():
+        row = int(bad.to_numpy().argmax()) + 2
+        raise DataError(f"row {row} of '{path}' has no time above 0 and was not rejected")
+
+
+def _check_words(column: pd.Series[Any], allowed: Sequence[str], path: Path) -> None:
+    unknown = column[~column.isin(allowed)]
+    if len(unknown):
+        raise DataError(
+            f"row {unknown.index[0] + 2} of '{path}' has {column.name} '{unknown.iloc[0]}', which "
+            f"is none of {', '.join(word for word in allowed if word)}"
+        )
+
+
+def _check_one_device(
+    device: DeviceRecord, results: pd.DataFrame, samples: pd.DataFrame, directory: Path
+) -> None:
+    arches = {device.arch, *results["arch"], *samples["arch"]}
+    if len({arch.rstrip("af") for arch in arches}) > 1:  # sm_90 and sm_90a are one chip
+        raise DataError(
+            f"'{directory}' mixes results of two devices: {', '.join(sorted(arches))}, while its "
+            f"{DEVICE_FILE} is of {device.name} ({device.arch}); keep one folder per device"
+        )
+
+
+def _plain(value: Any) -> Any:
+    if pd.isna(value):
+        return None
+    return value.item() if hasattr(value, "item") else value
