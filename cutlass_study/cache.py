@@ -76,7 +76,9 @@ class KernelCache:
             _refuse_foreign(entry.parent)
             _refuse_foreign(entry)
             meta = json.loads((entry / "build.json").read_text(encoding="utf-8"))
-            resources = Resources(**meta["record"].pop("resources") or {}) if meta["sha256"] else None
+            resources = (
+                Resources(**meta["record"].pop("resources") or {}) if meta["sha256"] else None
+            )
             meta["record"].pop("resources", None)
             record = BuildRecord(**meta["record"], resources=resources)
             if resources is None:

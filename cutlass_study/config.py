@@ -151,7 +151,12 @@ def _name_parts(config: GemmConfig) -> list[str]:
     tile = format_shape(config.threadblock_shape)
     if config.family == "wmma":
         assert config.warp_shape
-        return [str(config.variant), tile, f"w{format_shape(config.warp_shape)}", f"s{config.stages}"]
+        return [
+            str(config.variant),
+            tile,
+            f"w{format_shape(config.warp_shape)}",
+            f"s{config.stages}",
+        ]
     if config.family == "sm80":
         assert config.warp_shape
         return [

@@ -9,6 +9,7 @@ import struct
 from dataclasses import dataclass
 
 from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
 
 from cutlass_study.records import Resources
 
@@ -45,16 +46,16 @@ def read_info(cubin: bytes) -> KernelInfo:
     """Read the constant `gemm_info`; raises `BrokenCubin` if the image has none."""
     elf = ELFFile(io.BytesIO(cubin))
     symbols = elf.get_section_by_name(".symtab")
-    found = symbols.get_symbol_by_name(INFO_SYMBOL) if symbols is not None else None
+    found = None
+    if isinstance(symbols, SymbolTableSection):
+        found = symbols.get_symbol_by_name(INFO_SYMBOL)
     if not found:
         raise BrokenCubin(f"the compiled image has no symbol {INFO_SYMBOL}")
     symbol = found[0]
     section = elf.get_section(symbol["st_shndx"])
     raw = section.data()[symbol["st_value"] :][: _INFO.size]
     smem, threads, size, alignment, cluster_m, cluster_n, cluster_k, stages = _INFO.unpack(raw)
-    return KernelInfo(
-        smem, threads, size, alignment, (cluster_m, cluster_n, cluster_k), stages
-    )
+    return KernelInfo(smem, threads, size, alignment, (cluster_m, cluster_n, cluster_k), stages)
 
 
 def code_hash(cubin: bytes) -> str:
@@ -74,7 +75,9 @@ def _entry_report(log: str) -> str:
 
 def performance_warnings(log: str) -> str:
     """ptxas's performance warnings ("Potential Performance Loss", ignored setmaxnreg), joined."""
-    lines = re.findall(r"^.*(?:Potential Performance Loss|setmaxnreg ignored).*$", log, re.MULTILINE)
+    lines = re.findall(
+        r"^.*(?:Potential Performance Loss|setmaxnreg ignored).*$", log, re.MULTILINE
+    )
     return "; ".join(dict.fromkeys(line.strip() for line in lines))
 
 

@@ -179,4 +179,3 @@ class CublasLtKernel:
             cublasLt.matrix_layout_destroy(layout)
         cublasLt.matmul_desc_destroy(self._operation)
         cublasLt.destroy(self._handle)
-

@@ -39,9 +39,7 @@ def _sm90_reason(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) ->
     if problem.beta != 0 and config.source_c == "void":
         return f"beta={problem.beta:g} needs a source C, this kernel has none (void)"
     return (
-        sm90_resources.infeasible_reason(
-            _sm90_kernel(config, problem), limits.smem_per_block_optin
-        )
+        sm90_resources.infeasible_reason(_sm90_kernel(config, problem), limits.smem_per_block_optin)
         or rules.operand_alignment(config, problem, limits)
         or rules.output_alignment(config, problem, limits)
     )
@@ -138,7 +136,7 @@ def source(
 
 
 def _sm90_translation_unit(config: GemmConfig, problem: GemmProblem) -> Source:
-    from dataclasses import asdict
+    from dataclasses import asdict, replace
 
     from cutlass_study.sm90_headers import header_overlays
     from cutlass_study.sm90_source import sm90_source
@@ -146,8 +144,10 @@ def _sm90_translation_unit(config: GemmConfig, problem: GemmProblem) -> Source:
     from cutlass_study.toolchain import find_toolchain
 
     toolchain = find_toolchain()
+    # "auto" is resolved here, so that it has the source, and the cache entry, of its stage count.
+    kernel = replace(_sm90_kernel(config, problem), stages=pipeline_stages(config, problem))
     return Source(
-        sm90_source(**asdict(_sm90_kernel(config, problem))),
+        sm90_source(**asdict(kernel)),
         (source_folder("instantiations"), *toolchain.include_paths),
         memory_headers=header_overlays(toolchain.cutlass_include),
     )

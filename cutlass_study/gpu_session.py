@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from cutlass_study.config import GemmConfig, GemmProblem
+from cutlass_study.config import GemmProblem
 from cutlass_study.cublas import CublasKernel, CublasLtKernel
 from cutlass_study.device import open_device, query_device
 from cutlass_study.driver import Stream
 from cutlass_study.kernels import CutlassKernel, Kernel, WmmaKernel
 from cutlass_study.measure import ClockProbe, Sampler, queue_budget_s
 from cutlass_study.operands import Operands
-from cutlass_study.records import DeviceRecord, Distribution, Regime, Sample
+from cutlass_study.records import DeviceRecord, Regime, Sample
+from cutlass_study.tasks import KernelTask, ProblemSetup, Verification
 from cutlass_study.telemetry import Telemetry
 from cutlass_study.verify import Reference
 
@@ -21,35 +20,6 @@ SAFE_FLOP = 2 * 2048**3  # needs no probe: 17 ms at 1 TFLOPS, a speed every kern
 
 class TooLong(RuntimeError):
     """A single launch is predicted to exceed the watchdog budget."""
-
-
-@dataclass(frozen=True, slots=True)
-class KernelTask:
-    """A kernel to run: its compiled image (none for cuBLAS) and its resident CTAs per SM."""
-
-    config: GemmConfig
-    image: bytes | None
-    ctas_per_sm: int
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """How D compared with the reference; `reason` is "" if it is right. Time of one launch."""
-
-    reason: str
-    max_abs_error: float
-    max_rel_error: float
-    estimate_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class ProblemSetup:
-    """What is measured next: problem and inputs. `budget_s` None means the device's own."""
-
-    problem: GemmProblem
-    distribution: Distribution
-    seed: int
-    allow_long_launches: bool = False
 
 
 class GpuSession:
@@ -108,9 +78,8 @@ class GpuSession:
         assert self._operands
         predicted = 0.0
         for extent in PROBE_EXTENTS:
-            small = GemmProblem(
-                *(min(side, extent) for side in problem.shape), problem.layout, problem.output
-            )
+            m, n, k = (min(side, extent) for side in problem.shape)
+            small = GemmProblem(m, n, k, problem.layout, problem.output)
             if small.flop >= problem.flop or predicted * small.flop > (
                 self._budget_s * 1000 * problem.flop
             ):

@@ -149,7 +149,7 @@ class CutlassKernel:
                 if index == 0 and fields[5] > 0:
                     self._reserve_workspace(fields[5])
                     raw = self._build(problem, operand_set, scratch)
-                self._launches.append(self._bind(raw, tuple(fields[1:4]), fields[4]))
+                self._launches.append(self._bind(raw, (fields[1], fields[2], fields[3]), fields[4]))
         finally:
             scratch.free()
 

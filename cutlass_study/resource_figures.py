@@ -95,7 +95,7 @@ def resources(view: StudyView, family: str) -> Figure:
         f"Resources of {FAMILY_TITLES[family]} kernels on {view.arch}, as compiled, by tile and "
         f"stages S; {view.problem}. Markers and bars: the largest value; a line spans kernels "
         "that differ in other axes; dashed lines are limits. "
-        f"{len(rows)} configurations: {count_compiled(rows)}.{cut}"
+        f"Configurations: {count_compiled(rows)}.{cut}"
     )
     return Figure(f"resources_{view.arch}_{family}", figure, caption)
 

@@ -208,17 +208,25 @@ class ResultsStore:
     # --- inside ----------------------------------------------------------------------------
 
     @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Everything written inside becomes one transaction: one wait for the disk, not many."""
+        with self._transaction():
+            yield
+
+    @contextmanager
     def _transaction(self) -> Iterator[None]:
         """All or nothing. IMMEDIATE, so that writers queue at the start and never deadlock."""
+        if self._connection.in_transaction:  # part of a batch
+            yield
+            return
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
-                self._connection.execute("COMMIT")
             except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
+                self._connection.execute("ROLLBACK")
                 raise
+            self._connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
             raise schema.unwritable(self._path, error) from error
 

@@ -62,7 +62,7 @@ def sm80_arch(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> st
 
 
 def warp_divides_tile(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
-    """`static_assert` "Divisibility" in DefaultThreadMapTensorOp and WarpCount in DefaultMmaCore."""
+    """`static_assert` "Divisibility" in DefaultThreadMapTensorOp."""
     tile, warp = config.threadblock_shape, config.warp_shape
     assert tile and warp
     if any(t % w for t, w in zip(tile, warp, strict=True)):

@@ -13,8 +13,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-SM90_OPTIONS = ("-diag-suppress=177",)
-"""NVRTC options beyond the common ones: CUTLASS declares variables that only host code uses."""
+SM90_OPTIONS = ("-device-int128", "-diag-suppress=177")
+"""NVRTC options beyond the common ones.
+
+Stream-K's 64-bit divisions are prepared in 128-bit integers; and CUTLASS declares variables (177)
+that only its host code uses.
+"""
 
 
 class HeaderPatchError(RuntimeError):
@@ -61,6 +65,16 @@ def _tuple_element_specializations() -> str:
 
 
 _PATCHES = (
+    HeaderPatch(
+        header="cutlass/uint128.h",
+        old="#if (defined(__x86_64) || defined (__aarch64__)) && ",
+        new=(
+            "#if defined(__CUDACC_RTC_INT128__)\n"
+            "#define CUTLASS_UINT128_NATIVE\n"
+            "#elif (defined(__x86_64) || defined (__aarch64__)) && "
+        ),
+        reason="else stream-K's parameters run into a breakpoint instead of a division",
+    ),
     HeaderPatch(
         header="cutlass/kernel_hardware_info.h",
         old=f"{_RTC_ONLY_HOST}\n  static inline int\n  query_device_multiprocessor_count(",

@@ -8,8 +8,8 @@ from itertools import product
 from typing import Literal, cast
 
 from cutlass_study.config import (
-    FAMILIES,
     ELEMENT_BYTES,
+    FAMILIES,
     Family,
     GemmConfig,
     GemmProblem,
@@ -263,9 +263,7 @@ class Axes:
         chosen = self.words("family")
         for name in chosen:
             if name not in FAMILIES:
-                raise UsageError(
-                    f"family '{name}' is not known; use one of: {', '.join(FAMILIES)}"
-                )
+                raise UsageError(f"family '{name}' is not known; use one of: {', '.join(FAMILIES)}")
         return cast("tuple[Family, ...]", chosen)
 
     def problems(self) -> tuple[GemmProblem, ...]:
@@ -311,19 +309,28 @@ def _by_hand(family: Family, axes: Axes, output: str) -> Iterator[GemmConfig]:
             yield sm80(tile, stages, width, warp=warp, alignment=alignment, swizzle=swizzle,
                        split_k=split)  # fmt: skip
         return
-    for tile, cluster, stages, schedule, epilogue, width, source, alignment, swizzle, raster in (
-        product(
-            axes.shapes("tile") or ((128, 256, 64),),
-            axes.shapes("cluster") or ((2, 1, 1),),
-            axes.stage_counts() or (None,),
-            axes.words("schedule") or ("cooperative",),
-            axes.words("epilogue") or ("tma",),
-            axes.numbers("epilogue_width") or (16 // ELEMENT_BYTES[output],),
-            axes.words("source_c") or ("void",),
-            alignments,
-            swizzles,
-            axes.words("raster") or ("heuristic",),
-        )
+    for (
+        tile,
+        cluster,
+        stages,
+        schedule,
+        epilogue,
+        width,
+        source,
+        alignment,
+        swizzle,
+        raster,
+    ) in product(
+        axes.shapes("tile") or ((128, 256, 64),),
+        axes.shapes("cluster") or ((2, 1, 1),),
+        axes.stage_counts() or (None,),
+        axes.words("schedule") or ("cooperative",),
+        axes.words("epilogue") or ("tma",),
+        axes.numbers("epilogue_width") or (16 // ELEMENT_BYTES[output],),
+        axes.words("source_c") or ("void",),
+        alignments,
+        swizzles,
+        axes.words("raster") or ("heuristic",),
     ):
         yield sm90(tile, stages, schedule=schedule, cluster=cluster, epilogue=epilogue,
                    epilogue_width=width, source_c=source, alignment=alignment, swizzle=swizzle,

@@ -29,7 +29,13 @@ _HEADINGS: tuple[tuple[str, str, str], ...] = (
     ("peak_share", "share of peak", ".1%"),
     ("ratio_to_cublas", "ratio to cuBLAS", ".4f"),
     ("ratio", "ratio", ".4f"),
-    ("change", "change", "+.1%"),
+    ("change_s3_to_s4", "change S=3 to S=4", "+.1%"),
+    ("reference_tflops", "TFLOPS at width 4", ".1f"),
+    ("tflops_cublas", "cuBLAS TFLOPS", ".1f"),
+    ("tflops_cublas_lt", "cuBLASLt best TFLOPS", ".1f"),
+    ("tflops_wmma", "WMMA TFLOPS", ".1f"),
+    ("tflops_sm80", "sm80 TFLOPS", ".1f"),
+    ("tflops_sm90", "sm90 TFLOPS", ".1f"),
     ("sm_clock_mhz", "SM clock [MHz]", ".0f"),
     ("power_w", "power [W]", ".0f"),
     ("smem_bytes", "shared memory [B]", ".0f"),
@@ -65,13 +71,15 @@ class Table:
     name: str
     frame: pd.DataFrame
     caption: str
+    csv_only: tuple[str, ...] = ()  # columns that the readable forms leave out
 
 
 def _describe(column: str) -> tuple[str, str]:
     """(heading, format) of a column; a suffix such as `_burst` or `_s3` is kept in words."""
+    exact = {name: (heading, form) for name, heading, form in _HEADINGS}
+    if column in exact:
+        return exact[column]
     for name, heading, form in _HEADINGS:
-        if column == name:
-            return heading, form
         if column.startswith(f"{name}_"):
             suffix = column.removeprefix(f"{name}_").replace("_", " ")
             return f"{heading} {re.sub(r'^([se])([0-9]+|auto)', _axis, suffix)}", form
@@ -111,6 +119,10 @@ def readable(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(shown, dtype=object)
 
 
+def _shown(table: Table) -> pd.DataFrame:
+    return readable(table.frame.drop(columns=list(table.csv_only)))
+
+
 def _ratio_word(column: str) -> str:
     if column.startswith("ratio_to_cublas"):
         return "ratio_to_cublas"
@@ -144,7 +156,7 @@ def to_csv(table: Table) -> str:
 
 def to_markdown(table: Table) -> str:
     """The caption and a pipe table."""
-    frame = readable(table.frame)
+    frame = _shown(table)
 
     def line(cells: list[str]) -> str:
         escaped = (cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
@@ -162,7 +174,7 @@ def latex_text(text: str) -> str:
 
 def to_latex(table: Table) -> str:
     """A booktabs `table`, or a `longtable` when it does not fit a page."""
-    frame = readable(table.frame)
+    frame = _shown(table)
     columns = "".join("r" if number else "l" for number in _numeric(frame))
 
     def line(cells: list[Any]) -> str:
@@ -186,7 +198,7 @@ def typst_text(text: str) -> str:
 
 def to_typst(table: Table) -> str:
     """A bare `#table(…)` to include in a document, which adds the caption and may break pages."""
-    frame = readable(table.frame)
+    frame = _shown(table)
     aligns = ", ".join("right" if number else "left" for number in _numeric(frame))
 
     def line(cells: list[Any]) -> str:

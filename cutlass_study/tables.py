@@ -20,6 +20,7 @@ from cutlass_study.views import (
     StudyView,
     area_key,
     count_states,
+    short_labels,
     stage_key,
 )
 
@@ -55,13 +56,10 @@ def _filled(frame: pd.DataFrame, keep: tuple[str, ...] = ()) -> pd.DataFrame:
 
 
 def _informative(rows: pd.DataFrame, axis: str = "") -> list[str]:
-    """Configuration columns, but `axis`, that tell the rows apart, family and tile always."""
-    return [
-        column
-        for column in CONFIG_COLUMNS
-        if column != axis
-        and (column in ("family", "threadblock_shape") or rows[column].nunique(dropna=False) > 1)
-    ]
+    """Columns, but `axis`, that tell configurations of a family apart; family and tile always."""
+    varies = rows.groupby("family")[list(CONFIG_COLUMNS)].nunique().max() > 1
+    always = ("family", "threadblock_shape")
+    return [name for name in CONFIG_COLUMNS if name != axis and (name in always or varies[name])]
 
 
 def _ordered(rows: pd.DataFrame) -> pd.DataFrame:
@@ -85,13 +83,14 @@ def configurations(view: StudyView) -> Table:
         for column in _MEASURED:
             frame[column + suffix] = measured[column].to_numpy()
     if len(view.regimes) == 0:
-        frame["outcome"] = frame["outcome"].replace({"ok": "compiled", "": "compiled"})
+        known = rows["registers"].notna().map({True: "compiled", False: "not measured"})
+        frame["outcome"] = frame["outcome"].where(~frame["outcome"].isin(["ok", ""]), known)
     caption = (
         f"Configurations. {view.title}. {count_states(rows)}."
-        + f" Regimes: {', '.join(view.regimes)}." * bool(view.regimes)
+        + f" Regimes: {' and '.join(view.regimes)}." * bool(view.regimes)
         + " Ratios are medians within rounds, with a 95 % bootstrap interval." * bool(view.regimes)
     )
-    return Table(_named("configurations", view), _filled(frame), caption)
+    return Table(_named("configurations", view), _filled(frame), caption, csv_only=("label",))
 
 
 def _named(name: str, view: StudyView) -> str:
@@ -116,34 +115,37 @@ def ranking(view: StudyView) -> Table:
 
 def pipeline_depth(view: StudyView) -> Table:
     """TFLOPS over S with everything else equal, and the change from S=3 to S=4."""
-    frames = []
+    found: list[dict[str, Any]] = []
+    depths: set[str] = set()
     for regime in view.regimes:
         rows = view.at(regime)
         rows = rows[(rows["state"] == "measured") & rows["family"].isin(TILED_FAMILIES)]
-        keys = _informative(rows, "stages")
-        wide = rows.pivot_table(
-            index=keys, columns="stages", values="tflops", aggfunc="first", dropna=False
-        )
-        wide = wide.dropna(how="all")
-        wide = wide[sorted(map(str, wide.columns), key=stage_key)]
-        if {"3", "4"} <= set(wide.columns):
-            wide["change_s3_to_s4"] = wide["4"] / wide["3"] - 1
-        wide = wide.rename(columns={column: f"tflops_s{column}" for column in rows["stages"]})
-        flat = wide.reset_index()
-        flat.insert(0, "regime", regime)
-        frames.append(flat)
-    if not frames or all(len(frame.filter(like="tflops_s").columns) < 2 for frame in frames):
+        keys = _informative(_ordered(rows), "stages")
+        for _, group in _ordered(rows).groupby(keys, dropna=False, sort=False):
+            by_depth = dict(zip(group["stages"], group["tflops"], strict=True))
+            depths |= by_depth.keys()
+            line = {"regime": regime, **{key: group.iloc[0][key] for key in keys}}
+            line |= {f"tflops_s{depth}": value for depth, value in by_depth.items()}
+            if {"3", "4"} <= by_depth.keys():
+                line["change_s3_to_s4"] = by_depth["4"] / by_depth["3"] - 1
+            found.append(line)
+    if len(depths) < 2:
         raise NothingToShow("no configuration was measured at more than one pipeline depth S")
-    frame = pd.concat(frames, ignore_index=True)
-    if len(frames) == 1:
-        frame = frame.drop(columns="regime")
-    caption = f"TFLOPS over pipeline depth S, all else equal. {view.title}."
-    return Table("pipeline_depth", _filled(_change_last(frame)), caption)
+    frame = pd.DataFrame(found)
+    last = [f"tflops_s{depth}" for depth in sorted(depths, key=stage_key)] + ["change_s3_to_s4"]
+    first = [column for column in frame.columns if column not in last]
+    frame = frame[first + [column for column in last if column in frame.columns]]
+    caption = f"TFLOPS over pipeline depth S, all else equal. {view.title}; {_regimes(view)}."
+    return Table("pipeline_depth", _filled(_one_regime(view, frame)), caption)
 
 
-def _change_last(frame: pd.DataFrame) -> pd.DataFrame:
-    change = [column for column in frame.columns if column.startswith("change")]
-    return frame[[column for column in frame.columns if column not in change] + change]
+def _regimes(view: StudyView) -> str:
+    return f"{' and '.join(view.regimes)} regime"
+
+
+def _one_regime(view: StudyView, frame: pd.DataFrame) -> pd.DataFrame:
+    """Without the regime column where the caption can say it: there is one only."""
+    return frame if len(view.regimes) > 1 else frame.drop(columns="regime")
 
 
 def epilogue_width(view: StudyView) -> Table:
@@ -152,7 +154,9 @@ def epilogue_width(view: StudyView) -> Table:
     problem = f"nothing was measured on {view.arch}"
     for regime in view.regimes:
         try:
-            frames.append(epilogue_effect(view, regime).assign(regime=regime))
+            effect = epilogue_effect(view, regime)
+            effect.insert(0, "regime", regime)
+            frames.append(effect)
         except NothingToShow as nothing:
             problem = str(nothing)
     if not frames:
@@ -161,10 +165,11 @@ def epilogue_width(view: StudyView) -> Table:
     frame = frame.rename(columns={"group": "label", "low": "ratio_low", "high": "ratio_high"})
     frame = frame.drop(columns="paired")
     caption = (
-        f"Throughput at epilogue widths relative to width 4, all else equal. {view.title}. "
-        "Median within-round ratios with a 95 % bootstrap interval where samples allow."
+        f"Throughput at epilogue widths relative to width 4, all else equal. {view.title}; "
+        f"{_regimes(view)}. Median within-round ratios with a 95 % bootstrap interval where "
+        "samples allow."
     )
-    return Table("epilogue_width", _filled(frame), caption)
+    return Table("epilogue_width", _filled(_one_regime(view, frame)), caption)
 
 
 def resources(view: StudyView) -> Table:
@@ -181,7 +186,7 @@ def resources(view: StudyView) -> Table:
         f"Resources and occupancy on {view.arch}, as compiled; {view.problem}. {len(rows)} "
         f"kernels, {spilling} with spills, {warned} with a ptxas performance warning."
     )
-    return Table(f"resources_{view.arch}", frame, caption)
+    return Table(f"resources_{view.arch}", frame, caption, csv_only=("label",))
 
 
 def occupancy_over_depth(view: StudyView) -> Table:
@@ -240,11 +245,11 @@ def outcomes(view: StudyView) -> Table:
     rows = rows[~rows["outcome"].isin(["ok", ""])].drop_duplicates(["name", "outcome", "reason"])
     if rows.empty:
         raise NothingToShow(f"every configuration on {view.arch} ended ok")
-    frame = rows[["name", "family", "outcome", "reason"]].sort_values(
-        ["outcome", "family", "name"], kind="stable"
-    )
+    rows = rows.assign(label=short_labels(rows))
+    rows = rows.sort_values(["outcome", "family", "m", "n", "k", "name"], kind="stable")
+    frame = rows[["name", "family", "label", "problem", "outcome", "reason"]]
     caption = f"Configurations without a result on {view.arch}, and why: {count_states(rows)}."
-    return Table(_named("outcomes", view), frame, caption)
+    return Table(_named("outcomes", view), frame, caption, csv_only=("name",))
 
 
 def outcome_counts(view: StudyView) -> Table:
@@ -253,7 +258,8 @@ def outcome_counts(view: StudyView) -> Table:
         _rank=view.all_problems["state"].map({state: rank for rank, state in enumerate(STATES)})
     )
     rows = rows.sort_values("_rank", kind="stable").drop_duplicates("name")
-    counts = rows.groupby(["problem", "family", "state"]).size().unstack(fill_value=0)
+    keys = ["m", "n", "k", "problem", "family", "state"]
+    counts = rows.groupby(keys).size().unstack(fill_value=0).droplevel(["m", "n", "k"])
     counts = counts.reindex(columns=[state for state in STATES if state in counts.columns])
     counts.columns = [str(state).replace(" ", "_") for state in counts.columns]
     counts["total"] = counts.sum(axis=1)
@@ -271,5 +277,5 @@ def best_by_family(view: StudyView) -> Table:
     if not found:
         raise NothingToShow(f"nothing was measured on {view.arch}")
     frame = pd.concat(found)[["regime", "family", "label", *_MEASURED, "registers", "smem_bytes"]]
-    caption = f"The fastest configuration of each family. {view.title}."
+    caption = f"The fastest configuration of each family. {view.title}; {_regimes(view)}."
     return Table("best", _filled(frame), caption)

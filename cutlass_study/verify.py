@@ -20,9 +20,17 @@ from dataclasses import dataclass
 from cuda.bindings import driver
 from nvmath.bindings import cublas
 
-from cutlass_study.config import GemmProblem
-from cutlass_study.cublas import product_fp64, workspace, WORKSPACE_BYTES
-from cutlass_study.driver import Arguments, Buffer, Stream, address, allocate, call, download, launch
+from cutlass_study.cublas import WORKSPACE_BYTES, product_fp64, workspace
+from cutlass_study.driver import (
+    Arguments,
+    Buffer,
+    Stream,
+    address,
+    allocate,
+    call,
+    download,
+    launch,
+)
 from cutlass_study.operands import GRID, THREADS, Operands, OperandSet, support_module
 
 SAFETY = 4.0
@@ -98,7 +106,11 @@ class Reference:
         cublas.set_workspace(handle, workspace().address, WORKSPACE_BYTES)
         most_rows = max(1, min(p.m, (256 << 20) // (8 * max(p.k, p.n))))
         b_shape = (p.n, p.k) if p.layout == "tn" else (p.k, p.n)
-        scratch = [allocate(8 * p.n * p.k), allocate(8 * most_rows * p.k), allocate(8 * most_rows * p.n)]
+        scratch = [
+            allocate(8 * p.n * p.k),
+            allocate(8 * most_rows * p.k),
+            allocate(8 * most_rows * p.n),
+        ]
         wide_b, wide_a, product = (buffer.address for buffer in scratch)
         self._widen(operands.b, wide_b, *b_shape, ldb)
         done, rows = 0, max(1, min(most_rows, int(FIRST_BLOCK_FLOP / (2 * p.n * p.k))))

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import pandas as pd
 
 from cutlass_study.columns import FLOAT_COLUMNS, INTEGER_COLUMNS
+from cutlass_study.config import UsageError
 from cutlass_study.records import RESULT_COLUMNS, SAMPLE_COLUMNS, DeviceRecord
 
 STATES = ("measured", "infeasible", "failed", "duplicate", "not measured")
@@ -70,6 +71,8 @@ class StudyRecords(Protocol):
     def results(self) -> pd.DataFrame: ...
     @property
     def samples(self) -> pd.DataFrame: ...
+    @property
+    def complete(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ class StudyView:
     rows: pd.DataFrame
     samples: pd.DataFrame
     all_problems: pd.DataFrame  # the same architecture, distribution and seed, every problem
+    complete: bool  # False for an export of an unfinished sweep
 
     @property
     def regimes(self) -> tuple[str, ...]:
@@ -96,7 +100,8 @@ class StudyView:
         device = self.device.name if self.device and self.device.arch == self.arch else None
         if device is None:
             return f"{self.arch}, from compiling alone; {self.problem}"
-        return f"{device} ({self.arch}); {self.problem}; {self.distribution} inputs"
+        unfinished = "" if self.complete else "; unfinished sweep"
+        return f"{device} ({self.arch}); {self.problem}; {self.distribution} inputs{unfinished}"
 
     def at(self, regime: str) -> pd.DataFrame:
         """One row per configuration: its row of `regime`, else the row that says why there is none.
@@ -260,18 +265,30 @@ def make_views(
     """One view per architecture in the data.
 
     `problem` is `MxNxK`; by default the largest square problem that has most `sm80` rows.
-    Raises `NothingToShow` when no row is left.
+    Raises `UsageError` for a problem that the data lacks, `NothingToShow` when no row is left.
     """
     rows = prepare(data.results)
+    if problem is not None:
+        shapes = rows[["m", "n", "k"]].drop_duplicates().astype(int).to_numpy().tolist()
+        known = ["x".join(map(str, shape)) for shape in sorted(shapes)]
+        if problem not in known:
+            raise UsageError(
+                f"problem {problem} is not in the data; use one of: {', '.join(known)}"
+            )
+        same = [
+            rows[letter] == int(part)
+            for letter, part in zip("mnk", problem.split("x"), strict=True)
+        ]
+        rows = rows[rows["arch"].isin(rows.loc[same[0] & same[1] & same[2], "arch"])]
     samples = _plain_types(data.samples.reindex(columns=list(SAMPLE_COLUMNS)).copy())
     return tuple(
-        _view_of(data.device, str(arch), group, samples, problem, distribution)
+        _view_of(data, str(arch), group, samples, problem, distribution)
         for arch, group in rows.groupby("arch", sort=True)
     )
 
 
 def _view_of(
-    device: DeviceRecord | None,
+    data: StudyRecords,
     arch: str,
     rows: pd.DataFrame,
     samples: pd.DataFrame,
@@ -299,4 +316,4 @@ def _view_of(
     if len(seeds) > 1:
         mine = mine[mine["seed"] == seeds.index[0]]
     title = str(chosen["problem"].iloc[0])
-    return StudyView(device, arch, title, distribution, chosen, mine, rows)
+    return StudyView(data.device, arch, title, distribution, chosen, mine, rows, data.complete)

@@ -21,8 +21,7 @@ SessionFactory = Callable[[], Any]
 
 
 class WorkerFailure(RuntimeError):
-    """A request failed on the GPU side; the message is one line. After all but
-    `not_implementable` and `timeout` with a live child, the child has been replaced."""
+    """A request failed on the GPU side, in one line; `Worker.alive` tells what is left."""
 
     def __init__(self, kind: FailureKind, message: str) -> None:
         super().__init__(message)

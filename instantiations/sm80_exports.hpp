@@ -12,23 +12,22 @@ using GemmParams = GemmKernel::Params;
 
 static_assert(sizeof(GemmParams) <= sizeof(GemmLaunch::params), "Params outgrew GemmLaunch");
 
-extern "C" __device__ const KernelInfo gemm_info = {
-    int(sizeof(GemmKernel::SharedStorage)),
-    GemmKernel::kThreadCount,
-    int(sizeof(GemmParams)),
-    int(alignof(GemmParams)),
-    {1, 1, 1},
-    GemmKernel::kStages};
+extern "C" __device__ const KernelInfo gemm_info = {int(sizeof(GemmKernel::SharedStorage)),
+                                                    GemmKernel::kThreadCount,
+                                                    int(sizeof(GemmParams)),
+                                                    int(alignof(GemmParams)),
+                                                    {1, 1, 1},
+                                                    GemmKernel::kStages};
 
 // No launch bounds: cutlass::Kernel2 has none, and the registers must be those CUTLASS users get.
 extern "C" __global__ void gemm(__grid_constant__ GemmParams const params) {
   extern __shared__ __align__(16) unsigned char shared_storage[];
-  GemmKernel::invoke(params, *reinterpret_cast<GemmKernel::SharedStorage *>(shared_storage));
+  GemmKernel::invoke(params, *reinterpret_cast<GemmKernel::SharedStorage*>(shared_storage));
 }
 
 // Alignment is judged by leading dimensions, not by GemmUniversal::can_implement: a padded row is
 // loadable whatever the extent is. The operand buffers hold zeros in the padding.
-CUTLASS_DEVICE cutlass::Status check(GemmArguments const &arguments) {
+CUTLASS_DEVICE cutlass::Status check(GemmArguments const& arguments) {
   bool const misaligned = arguments.lda % GemmKernel::kAlignmentA != 0 ||
                           arguments.ldb % GemmKernel::kAlignmentB != 0 ||
                           arguments.ldc % GemmKernel::kAlignmentC != 0 ||
@@ -40,7 +39,7 @@ CUTLASS_DEVICE cutlass::Status check(GemmArguments const &arguments) {
   return cutlass::Status::kSuccess;
 }
 
-extern "C" __global__ void gemm_params(GemmArguments const arguments, GemmLaunch *launch) {
+extern "C" __global__ void gemm_params(GemmArguments const arguments, GemmLaunch* launch) {
   launch->status = int(check(arguments));
   if (launch->status != int(cutlass::Status::kSuccess)) return;
   // An operand-swapped declaration (column-major C, as CUTLASS's Python interface emits it) resolves
@@ -50,14 +49,14 @@ extern "C" __global__ void gemm_params(GemmArguments const arguments, GemmLaunch
       arguments.split_k, {arguments.alpha, arguments.beta}, arguments.a, arguments.b, arguments.c,
       arguments.d, 0, 0, 0, 0, arguments.lda, arguments.ldb, arguments.ldc, arguments.ldd);
   GemmParams params(kernel_arguments, arguments.sm_count, arguments.ctas_per_sm);
-  params.semaphore = static_cast<int *>(arguments.workspace);
+  params.semaphore = static_cast<int*>(arguments.workspace);
   dim3 const grid = params.get_grid_dims();
   launch->grid[0] = int(grid.x);
   launch->grid[1] = int(grid.y);
   launch->grid[2] = int(grid.z);
   launch->params_bytes = int(sizeof(GemmParams));
   launch->workspace_bytes = int(params.get_workspace_size());
-  *reinterpret_cast<GemmParams *>(launch->params) = params;
+  *reinterpret_cast<GemmParams*>(launch->params) = params;
 }
 
 }  // namespace cutlass_study

@@ -9,9 +9,9 @@ namespace cutlass_study {
 
 using GemmKernel = typename cutlass::gemm::kernel::DefaultGemmUniversal<
     cutlass::half_t, cutlass::layout::RowMajor, cutlass::ComplexTransform::kNone, kAlignment,
-    cutlass::half_t, LayoutB, cutlass::ComplexTransform::kNone, kAlignment,
-    ElementOutput, cutlass::layout::RowMajor, float, cutlass::arch::OpClassTensorOp,
-    cutlass::arch::Sm80, ThreadblockShape, WarpShape, cutlass::gemm::GemmShape<16, 8, 16>,
+    cutlass::half_t, LayoutB, cutlass::ComplexTransform::kNone, kAlignment, ElementOutput,
+    cutlass::layout::RowMajor, float, cutlass::arch::OpClassTensorOp, cutlass::arch::Sm80,
+    ThreadblockShape, WarpShape, cutlass::gemm::GemmShape<16, 8, 16>,
     cutlass::epilogue::thread::LinearCombination<ElementOutput, kEpilogueWidth, float, float>,
     cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<kSwizzle>, kStages,
     cutlass::arch::OpMultiplyAdd>::GemmKernel;

@@ -73,11 +73,17 @@ CUTLASS_DEVICE Stride with_leading_dimension(long long leading_dimension) {
   return stride;
 }
 
-// A template, so that the branch is discarded where the scheduler knows no splits.
+// Left to its heuristic, CUTLASS falls back to whole tiles when the last wave is at least half full,
+// as it is for 8192x8192x8192 on 132 SMs: "stream-K" would then be the cooperative kernel under
+// another name. So stream-K is asked for, unless a number of splits is. (A template, so that the
+// branch is discarded where the scheduler has no such fields.)
 template <class SchedulerArguments>
-CUTLASS_DEVICE void set_splits(SchedulerArguments& arguments, int split_k) {
+CUTLASS_DEVICE void set_decomposition(SchedulerArguments& arguments, int split_k) {
   if constexpr (schedule == Schedule::streamk) {
+    using DecompositionMode = typename GemmKernel::TileScheduler::DecompositionMode;
     arguments.splits = split_k > 1 ? split_k : 1;
+    arguments.decomposition_mode =
+        split_k > 1 ? DecompositionMode::SplitK : DecompositionMode::StreamK;
   }
 }
 
@@ -101,7 +107,7 @@ CUTLASS_DEVICE typename GemmKernel::Arguments to_arguments(GemmArguments const& 
   to.scheduler.raster_order = from.raster_order == 1   ? RasterOrderOptions::AlongM
                               : from.raster_order == 2 ? RasterOrderOptions::AlongN
                                                        : RasterOrderOptions::Heuristic;
-  set_splits(to.scheduler, from.split_k);
+  set_decomposition(to.scheduler, from.split_k);
   return to;
 }
 

@@ -21,17 +21,20 @@ enum Distribution { kUniform = 0, kNormal = 1, kIntegers = 2, kZeros = 3 };
 
 __device__ float draw(int distribution, unsigned long long bits) {
   switch (distribution) {
-    case kUniform: return 2.0f * upper_unit(bits) - 1.0f;
+    case kUniform:
+      return 2.0f * upper_unit(bits) - 1.0f;
     case kNormal:  // Box-Muller; 1 - u is in (0, 1]
       return sqrtf(-2.0f * logf(1.0f - upper_unit(bits))) * cospif(2.0f * lower_unit(bits));
-    case kIntegers: return float(int((bits >> 32) % 5)) - 2.0f;
-    default: return 0.0f;
+    case kIntegers:
+      return float(int((bits >> 32) % 5)) - 2.0f;
+    default:
+      return 0.0f;
   }
 }
 
 template <typename T>
-__device__ void fill(T *out, long long rows, long long columns, long long leading,
-                     int distribution, unsigned long long seed) {
+__device__ void fill(T* out, long long rows, long long columns, long long leading, int distribution,
+                     unsigned long long seed) {
   long long const count = rows * leading;
   for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < count;
        i += (long long)gridDim.x * blockDim.x) {
@@ -41,19 +44,19 @@ __device__ void fill(T *out, long long rows, long long columns, long long leadin
   }
 }
 
-extern "C" __global__ void fill_half(__half *out, long long rows, long long columns,
+extern "C" __global__ void fill_half(__half* out, long long rows, long long columns,
                                      long long leading, int distribution, unsigned long long seed) {
   fill(out, rows, columns, leading, distribution, seed);
 }
 
-extern "C" __global__ void fill_float(float *out, long long rows, long long columns,
+extern "C" __global__ void fill_float(float* out, long long rows, long long columns,
                                       long long leading, int distribution,
                                       unsigned long long seed) {
   fill(out, rows, columns, leading, distribution, seed);
 }
 
 // A block of an FP16 matrix as FP64, tightly packed, for the reference product.
-extern "C" __global__ void widen(__half const *in, double *out, long long rows, long long columns,
+extern "C" __global__ void widen(__half const* in, double* out, long long rows, long long columns,
                                  long long leading) {
   long long const count = rows * columns;
   for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < count;
@@ -63,7 +66,7 @@ extern "C" __global__ void widen(__half const *in, double *out, long long rows, 
 }
 
 // out[v] = 2-norm of vector v, whose elements are `element_stride` apart. One block per vector.
-extern "C" __global__ void vector_norms(__half const *in, float *out, long long length,
+extern "C" __global__ void vector_norms(__half const* in, float* out, long long length,
                                         long long vector_stride, long long element_stride) {
   __shared__ double partial[256];
   double sum = 0;
@@ -80,15 +83,15 @@ extern "C" __global__ void vector_norms(__half const *in, float *out, long long 
 }
 
 // reference = alpha * product + beta * c, rounded once to FP32.
-extern "C" __global__ void finish_reference(double const *product, void const *c, float *reference,
+extern "C" __global__ void finish_reference(double const* product, void const* c, float* reference,
                                             long long count, double alpha, double beta,
                                             int c_is_half) {
   for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < count;
        i += (long long)gridDim.x * blockDim.x) {
     double value = alpha * product[i];
     if (beta != 0) {
-      value += beta * (c_is_half ? double(__half2float(static_cast<__half const *>(c)[i]))
-                                 : double(static_cast<float const *>(c)[i]));
+      value += beta * (c_is_half ? double(__half2float(static_cast<__half const*>(c)[i]))
+                                 : double(static_cast<float const*>(c)[i]));
     }
     reference[i] = float(value);
   }
@@ -101,18 +104,18 @@ struct Comparison {
 
 // Compare every element of D with the reference. `factor` times the norms of the row of A and the
 // column of B bounds the FP32 accumulation error; an FP16 result may be off by half its ulp more.
-extern "C" __global__ void compare(void const *d, float const *reference, float const *row_norms,
-                                   float const *column_norms, long long rows, long long columns,
+extern "C" __global__ void compare(void const* d, float const* reference, float const* row_norms,
+                                   float const* column_norms, long long rows, long long columns,
                                    float factor, float beta_slack, int d_is_half,
-                                   Comparison *result) {
+                                   Comparison* result) {
   float const largest_half = 65504.0f, overflow_half = 65520.0f;
   unsigned long long violations = 0, non_finite = 0, overflows = 0, first = ~0ull;
   float worst = 0, largest = 0;
   long long const count = rows * columns;
   for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < count;
        i += (long long)gridDim.x * blockDim.x) {
-    float const value = d_is_half ? __half2float(static_cast<__half const *>(d)[i])
-                                  : static_cast<float const *>(d)[i];
+    float const value = d_is_half ? __half2float(static_cast<__half const*>(d)[i])
+                                  : static_cast<float const*>(d)[i];
     float const wanted = reference[i];
     float bound = factor * row_norms[i / columns] * column_norms[i % columns] +
                   beta_slack * fabsf(wanted) + 1.2e-7f * fabsf(wanted);
@@ -139,13 +142,13 @@ extern "C" __global__ void compare(void const *d, float const *reference, float 
   if (non_finite) atomicAdd(&result->non_finite, non_finite);
   if (overflows) atomicAdd(&result->overflows, overflows);
   if (first != ~0ull) atomicMin(&result->first_index, first);
-  atomicMax(reinterpret_cast<int *>(&result->max_abs_error), __float_as_int(worst));
-  atomicMax(reinterpret_cast<int *>(&result->max_abs_reference), __float_as_int(largest));
+  atomicMax(reinterpret_cast<int*>(&result->max_abs_error), __float_as_int(worst));
+  atomicMax(reinterpret_cast<int*>(&result->max_abs_reference), __float_as_int(largest));
 }
 
 // Each SM's cycle counter beside the global clock. Two probes give the clock that was delivered in
 // between: what NVML reports is not it.
-extern "C" __global__ void clock_probe(unsigned long long *out) {
+extern "C" __global__ void clock_probe(unsigned long long* out) {
   unsigned int sm;
   unsigned long long nanoseconds;
   asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));

@@ -61,6 +61,7 @@ class Records:
     device: DeviceRecord | None
     results: pd.DataFrame
     samples: pd.DataFrame
+    complete: bool = True
 
 
 def sm80(tile=(128, 128, 32), warp=(64, 64, 32), stages=3, width=4, **more) -> GemmConfig:

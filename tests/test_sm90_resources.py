@@ -42,7 +42,7 @@ NO_SMEM: dict[str, Any] = {"epilogue": "nosmem", "epilogue_width": 1}
 
 # Kernel, then gemm_info of its cubin: smem_bytes, stages (NVRTC 13.0, nvidia-cutlass 4.2.0.0).
 COMPILED: list[tuple[Sm90Kernel, dict[str, Any], int, int]] = [
-#TABLE#
+    # TABLE#
 ]
 
 
