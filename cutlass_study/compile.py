@@ -143,6 +143,13 @@ def _compile_all(jobs: list[Job], workers: int) -> Iterator[tuple[int, Result]]:
             yield index, result
 
 
+def missing_jobs(jobs: Iterable[Job], cache: KernelCache) -> list[Job]:
+    """The distinct jobs that the cache can't answer."""
+    toolchain = find_toolchain()
+    keys = {job_key(job, toolchain): job for job in jobs}
+    return [job for key, job in keys.items() if cache.load(key) is None]
+
+
 def compile_kernels(
     jobs: Iterable[Job],
     cache: KernelCache,

@@ -11,7 +11,7 @@ from cuda.bindings import driver
 
 import cutlass_study
 from cutlass_study.driver import call
-from cutlass_study.gpus import GpuLimits, arch_of
+from cutlass_study.gpus import arch_of
 from cutlass_study.records import DeviceRecord, EnvironmentProblem
 from cutlass_study.telemetry import Telemetry
 
@@ -89,17 +89,4 @@ def query_device(device: Any) -> DeviceRecord:
         python_version=platform.python_version(),
         study_version=cutlass_study.__version__,
         git_commit=_git_commit(),
-    )
-
-
-def limits_from(record: DeviceRecord) -> GpuLimits:
-    """The queried limits in the form that rules and occupancy take."""
-    return GpuLimits(
-        arch=record.arch,
-        smem_per_sm=record.smem_per_sm,
-        smem_per_block_optin=record.smem_per_block_optin,
-        warps_per_sm=record.warps_per_sm,
-        ctas_per_sm=record.ctas_per_sm_limit,
-        smem_reserved_per_block=record.smem_reserved_per_block,
-        registers_per_sm=record.registers_per_sm,
     )

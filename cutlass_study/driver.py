@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,3 +123,24 @@ def launch(
     """Launch one kernel without clusters."""
     call(driver.cuLaunchKernel, function, *grid, threads, 1, 1, smem_bytes, stream.handle,
          arguments.address, 0)  # fmt: skip
+
+
+class Graph:
+    """Launches captured from a stream, replayed by one call: no host time between them."""
+
+    def __init__(self, stream: Stream, queue: Callable[[], None]) -> None:
+        self._stream = stream
+        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        call(driver.cuStreamBeginCapture, stream.handle, mode)
+        try:
+            queue()
+        finally:
+            graph = call(driver.cuStreamEndCapture, stream.handle)
+        self._executable = call(driver.cuGraphInstantiate, graph, 0)
+        call(driver.cuGraphDestroy, graph)
+
+    def launch(self) -> None:
+        call(driver.cuGraphLaunch, self._executable, self._stream.handle)
+
+    def destroy(self) -> None:
+        call(driver.cuGraphExecDestroy, self._executable)

@@ -18,7 +18,14 @@ from cutlass_study.comparisons import (
     epilogue_effect,
     measured_rows,
 )
-from cutlass_study.style import FAMILY_LINES, LINES, PAGE_INCHES, Figure, new_figure
+from cutlass_study.style import (
+    COLUMN_INCHES,
+    FAMILY_LINES,
+    LINES,
+    PAGE_INCHES,
+    Figure,
+    new_figure,
+)
 from cutlass_study.views import (
     FAMILY_TITLES,
     NothingToShow,
@@ -55,15 +62,17 @@ def pipeline_depth(view: StudyView, regime: str) -> Figure:
     ]
     if not families:
         raise NothingToShow("no tile was measured at more than one pipeline depth S")
-    shown = rows["family"].isin(families) | (rows["family"] == "cublas")
-    figure = new_figure(PAGE_INCHES, 3.6 if len(families) > 1 else 3.2)
+    cublas = control(rows)
+    levels = [staged.loc[staged["family"].isin(families), "tflops"].max()]
+    levels += [] if cublas is None else [cublas["tflops"]]
+    figure = new_figure(PAGE_INCHES if len(families) > 1 else COLUMN_INCHES, 3.6)
     panels = figure.subplots(1, len(families), squeeze=False, sharey=True)[0]
     left_out = 0
     for axes, family in zip(panels, families, strict=True):
-        left_out += _depth_panel(axes, staged[staged["family"] == family], control(rows))
+        left_out += _depth_panel(axes, staged[staged["family"] == family], cublas)
         axes.set_title(FAMILY_TITLES[str(family)])
     panels[0].set_ylabel("TFLOPS")
-    panels[0].set_ylim(0, 1.06 * rows.loc[shown, "tflops"].max())
+    panels[0].set_ylim(0, 1.06 * max(levels))
     caption = (
         f"Throughput over pipeline depth S. {view.title}; {regime} regime. Each point is the best "
         f"of its tile and S over every other axis. {INTERVAL_NOTE} "

@@ -7,9 +7,10 @@ from cutlass_study.cublas import CublasKernel, CublasLtKernel
 from cutlass_study.device import open_device, query_device
 from cutlass_study.driver import Stream
 from cutlass_study.kernels import CutlassKernel, Kernel, WmmaKernel
-from cutlass_study.measure import ClockProbe, Sampler, queue_budget_s
+from cutlass_study.measure import ClockProbe, Sampler
 from cutlass_study.operands import Operands
 from cutlass_study.records import DeviceRecord, Regime, Sample
+from cutlass_study.sweep_options import queue_budget_s
 from cutlass_study.tasks import KernelTask, ProblemSetup, Verification
 from cutlass_study.telemetry import Telemetry
 from cutlass_study.verify import Reference
@@ -55,6 +56,7 @@ class GpuSession:
 
     def close_problem(self) -> None:
         for kernel in self._kernels.values():
+            self._sampler.forget(kernel)
             kernel.close()
         self._kernels.clear()
         for part in (self._operands, self._reference):
@@ -126,6 +128,3 @@ class GpuSession:
         return self._sampler.sample(
             self._kernels[name], len(self._operands.sets), regime, round_, estimate_ms
         )
-
-    def unload(self, name: str) -> None:
-        self._kernels.pop(name).close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutlass_study.config import UsageError
+from cutlass_study.records import DeviceRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +57,16 @@ def arch_of(compute_capability: tuple[int, int]) -> str:
     """The arch to compile for: `sm_90a` on Hopper (WGMMA needs the `a`), else `sm_XY`."""
     major, minor = compute_capability
     return "sm_90a" if (major, minor) == (9, 0) else f"sm_{major}{minor}"
+
+
+def limits_from(record: DeviceRecord) -> GpuLimits:
+    """The queried limits in the form that rules and occupancy take."""
+    return GpuLimits(
+        arch=record.arch,
+        smem_per_sm=record.smem_per_sm,
+        smem_per_block_optin=record.smem_per_block_optin,
+        warps_per_sm=record.warps_per_sm,
+        ctas_per_sm=record.ctas_per_sm_limit,
+        smem_reserved_per_block=record.smem_reserved_per_block,
+        registers_per_sm=record.registers_per_sm,
+    )

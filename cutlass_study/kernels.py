@@ -100,6 +100,7 @@ class CutlassKernel:
         allow_shared_memory(self._function, self._info.smem_bytes)
         self._workspace: Buffer | None = None
         self._launches: list[tuple[Any, Arguments]] = []
+        self._barriers = (0, 0)  # offset and bytes in the workspace to zero before every launch
 
     def _arguments(self, problem: GemmProblem, operands: OperandSet) -> GemmArguments:
         lda, ldb, ldd = problem.leading_dimensions
@@ -145,7 +146,8 @@ class CutlassKernel:
         try:
             for index, operand_set in enumerate(operands.sets):
                 raw = self._build(problem, operand_set, scratch)
-                fields = (ctypes.c_int * 6).from_buffer_copy(raw)
+                fields = (ctypes.c_int * 8).from_buffer_copy(raw)
+                self._barriers = fields[6], fields[7]
                 if index == 0 and fields[5] > 0:
                     self._reserve_workspace(fields[5])
                     raw = self._build(problem, operand_set, scratch)
@@ -172,6 +174,10 @@ class CutlassKernel:
 
     def launch(self, index: int) -> None:
         config, arguments = self._launches[index]
+        offset, size = self._barriers
+        if size and self._workspace is not None:
+            target = self._workspace.address + offset
+            call(driver.cuMemsetD8Async, target, 0, size, self.stream.handle)
         call(driver.cuLaunchKernelEx, config, self._function, arguments.address, 0)
 
     def close(self) -> None:

@@ -183,20 +183,7 @@ def feasibility_map(view: StudyView) -> Figure:
                 states.add(
                     _feasibility_cell(axes, x, y, _select(rows, family, tile, stage), shades)
                 )
-    handles = [
-        Patch(facecolor=shade, label=f"{count} CTA{'s' * (count != 1)}/SM")
-        for count, shade in shades.items()
-    ]
-    handles += [
-        Patch(
-            facecolor=handle.get_facecolor(),
-            hatch=handle.get_hatch(),
-            edgecolor="#777777",
-            label={"not measured": "not tried"}.get(str(handle.get_label()), handle.get_label()),
-        )
-        for handle in state_handles(states)
-    ]
-    _legend(figure, handles)
+    _legend(figure, _feasibility_handles(shades, states))
     infeasible = int((rows["state"] == "infeasible").sum())
     failed = int((rows["state"] == "failed").sum())
     caption = (
@@ -206,6 +193,18 @@ def feasibility_map(view: StudyView) -> Figure:
         "1–2 spans the configurations that share a cell, coloured by the larger."
     )
     return Figure(f"feasibility_{view.arch}", figure, caption)
+
+
+def _feasibility_handles(shades: dict[int, Any], states: set[str]) -> list[Patch]:
+    counts = [
+        Patch(facecolor=shade, label=f"{count} CTA{'s' * (count != 1)}/SM")
+        for count, shade in shades.items()
+    ]
+    others = state_handles(states)
+    for handle in others:
+        if handle.get_label() == "not measured":
+            handle.set_label("not tried")
+    return counts + others
 
 
 def _feasibility_cell(axes: Any, x: int, y: int, cell: pd.DataFrame, shades: dict[int, Any]) -> str:

@@ -13,18 +13,17 @@ import time
 from dataclasses import dataclass
 from statistics import median
 
-from cutlass_study.driver import Arguments, Event, address, allocate, download, launch
+from cutlass_study.driver import Arguments, Event, Graph, address, allocate, download, launch
 from cutlass_study.kernels import Kernel
 from cutlass_study.operands import support_module
 from cutlass_study.records import Regime, Sample
 from cutlass_study.telemetry import Telemetry
 
-BUDGET_S = 0.5  # most work ever queued between synchronizations
-WATCHDOG_BUDGET_S = 0.25  # the same where the operating system resets a busy GPU
 BURST_GAP_S = 0.02
 PROBE_SLOTS = 1024  # more than any GPU has SMs
 HOST_EVERY = 4  # rounds between host-side timings, which cost an extra batch
 HOST_BATCH_MS, HOST_LAUNCHES = 3.0, 100
+GRAPH_BELOW_MS = 0.06  # shorter kernels would be timed by how fast the host can launch
 MIN_TIME_MS = 0.0005  # resolution of a CUDA event: a shorter "time" means that nothing ran
 
 
@@ -41,11 +40,6 @@ PLANS: dict[Regime, RegimePlan] = {
     "burst": RegimePlan(BURST_GAP_S, 0.5, 2.0),
     "sustained": RegimePlan(0.0, 40.0, 80.0),
 }
-
-
-def queue_budget_s(watchdog: bool) -> float:
-    """Seconds of work that may be queued between two synchronizations."""
-    return WATCHDOG_BUDGET_S if watchdog else BUDGET_S
 
 
 def launch_counts(regime: Regime, estimate_ms: float, budget_s: float) -> tuple[int, int]:
@@ -94,11 +88,27 @@ class Sampler:
         self._probe, self._telemetry, self.budget_s = probe, telemetry, budget_s
         self._start, self._end = Event(), Event()
         self._next_set = 0
+        self._graphs: dict[Kernel, tuple[int, Graph]] = {}
 
     def _launch(self, kernel: Kernel, sets: int, count: int) -> None:
         for _ in range(count):
             kernel.launch(self._next_set % sets)
             self._next_set += 1
+
+    def _graph(self, kernel: Kernel, sets: int, count: int) -> Graph:
+        """The graph of `count` launches, captured once per kernel and count."""
+        found = self._graphs.get(kernel)
+        if found is None or found[0] != count:
+            self.forget(kernel)
+            graph = Graph(kernel.stream, lambda: self._launch(kernel, sets, count))
+            found = self._graphs[kernel] = (count, graph)
+        return found[1]
+
+    def forget(self, kernel: Kernel) -> None:
+        """Free what is kept for a kernel that is about to be closed."""
+        found = self._graphs.pop(kernel, None)
+        if found is not None:
+            found[1].destroy()
 
     def time_once(self, kernel: Kernel) -> float:
         """Milliseconds of one launch on set 0, by events."""
@@ -113,11 +123,13 @@ class Sampler:
     ) -> Sample:
         """One sample over `sets` rotated operand sets; nothing else may be running on the GPU."""
         untimed, timed = launch_counts(regime, estimate_ms, self.budget_s)
+        as_graph = estimate_ms < GRAPH_BELOW_MS
+        graph = self._graph(kernel, sets, timed) if as_graph else None
         time.sleep(PLANS[regime].gap_s)
-        self._launch(kernel, sets, untimed)
+        self._queue(kernel, sets, untimed, graph)
         self._probe.record(0, kernel)
         self._start.record(kernel.stream)
-        self._launch(kernel, sets, timed)
+        self._queue(kernel, sets, timed, graph)
         self._end.record(kernel.stream)
         self._probe.record(1, kernel)
         kernel.stream.synchronize()
@@ -135,7 +147,14 @@ class Sampler:
             temperature_c=reading.temperature_c,
             throttle_reasons=reading.throttle_reasons,
             rejected=rejection(time_ms * timed),
+            submission="graph" if as_graph else "stream",
         )
+
+    def _queue(self, kernel: Kernel, sets: int, count: int, graph: Graph | None) -> None:
+        if graph is None:
+            self._launch(kernel, sets, count)
+        else:
+            graph.launch()
 
     def _host_ms(self, kernel: Kernel, sets: int, estimate_ms: float) -> float:
         """Milliseconds per launch as the primary document timed: host clock, synchronized batch."""

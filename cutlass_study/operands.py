@@ -11,13 +11,12 @@ from cuda.bindings import driver
 from cutlass_study import nvrtc
 from cutlass_study.config import GemmProblem
 from cutlass_study.driver import Arguments, Buffer, Module, Stream, address, allocate, call, launch
+from cutlass_study.footprint import matrix_elements, set_count
 from cutlass_study.records import Distribution
 from cutlass_study.sources import source_folder
 from cutlass_study.toolchain import find_toolchain
 
 DISTRIBUTIONS: dict[Distribution, int] = {"uniform": 0, "normal": 1, "integers": 2, "zeros": 3}
-L2_MULTIPLE = 4  # rotate over so many L2 sizes that no operand is still cached at its next use
-MAX_SETS = 256
 GRID, THREADS = (1024, 1, 1), 256  # grid-stride helper kernels
 
 
@@ -42,27 +41,6 @@ class OperandSet:
     b: int
     c: int
     d: int
-
-
-def matrix_elements(problem: GemmProblem) -> tuple[int, int, int]:
-    """Stored elements of A, B and D, padding included."""
-    lda, ldb, ldd = problem.leading_dimensions
-    b_vectors = problem.n if problem.layout == "tn" else problem.k
-    return problem.m * lda, b_vectors * ldb, problem.m * ldd
-
-
-def set_bytes(problem: GemmProblem) -> int:
-    """Bytes of one operand set (C only if beta is not 0)."""
-    a, b, d = matrix_elements(problem)
-    outputs = 2 if problem.beta else 1
-    return 2 * (a + b) + outputs * d * problem.output_bytes
-
-
-def set_count(problem: GemmProblem, l2_bytes: int, free_bytes: int) -> int:
-    """Sets to rotate over: several times the L2, within half of the free memory."""
-    size = set_bytes(problem)
-    wanted = -(-L2_MULTIPLE * l2_bytes // size)
-    return max(1, min(wanted, MAX_SETS, free_bytes // 2 // size))
 
 
 class Operands:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from cutlass_study.cache import KernelBuild, KernelCache
 from cutlass_study.compile import Job, compile_kernels
-from cutlass_study.config import full_name
 from cutlass_study.families import FrontEnd, infeasible_reason, source
 from cutlass_study.gpus import GpuLimits
 from cutlass_study.occupancy import occupancy
@@ -126,13 +125,8 @@ def prepare(
     return _mark_duplicates(built)
 
 
-def kernels_to_compile(
+def compilations(
     entries: Iterable[Entry], limits: GpuLimits, front_end: FrontEnd = "templates"
 ) -> list[Job]:
-    """The distinct compilations that `prepare` would do with an empty cache."""
-    judged = judge(entries, limits, Inputs())
-    return list(dict.fromkeys(_jobs(judged, limits.arch, front_end).values()))
-
-
-def row_name(item: Prepared) -> str:
-    return full_name(item.entry.config, item.entry.problem)
+    """One job per entry that `prepare` would have to compile (equal sources count each time)."""
+    return list(_jobs(judge(entries, limits, Inputs()), limits.arch, front_end).values())

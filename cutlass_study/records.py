@@ -126,6 +126,7 @@ class Sample:
     temperature_c: float | None
     throttle_reasons: str
     rejected: str = ""
+    submission: str = "stream"  # "graph": the launches were replayed as one CUDA graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,4 +219,5 @@ SAMPLE_COLUMNS = (
     "temperature_c",
     "throttle_reasons",
     "rejected",
+    "submission",
 )

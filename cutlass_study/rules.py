@@ -184,7 +184,7 @@ def shared_memory(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -
     """CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN."""
     need = sm80_smem_bytes(config, problem)
     if need > limits.smem_per_block_optin:
-        return f"needs {need} bytes of shared memory, limit {limits.smem_per_block_optin}"
+        return f"needs {need} B of shared memory, limit {limits.smem_per_block_optin} B"
     return None
 
 

@@ -374,6 +374,14 @@ def _kept(entry: Entry, axes: Axes) -> bool:
     return all(not values or value in values for values, value in wanted)
 
 
+def _narrows(axes: Axes) -> bool:
+    """Whether an axis that cuBLAS does not have was given, without asking for cuBLAS."""
+    kernel_axes = (axes.tile, axes.warp, axes.cluster, axes.stages, axes.epilogue_width, axes.align,
+                   axes.swizzle, axes.split_k, axes.schedule, axes.epilogue, axes.source_c,
+                   axes.raster)  # fmt: skip
+    return any(kernel_axes) and "cublas" not in axes.families()
+
+
 def entries(preset_name: str | None, axes: Axes, arch: str) -> list[Entry]:
     """The space asked for: a preset filtered by the axes given, or the axes' own product.
 
@@ -384,7 +392,7 @@ def entries(preset_name: str | None, axes: Axes, arch: str) -> list[Entry]:
         found = by_hand(axes)
     else:
         found = [entry for entry in preset(preset_name, arch) if _kept(entry, axes)]
-    if not found:
+    if not found or (_narrows(axes) and all(e.config.family == "cublas" for e in found)):
         raise UsageError(f"no configuration of preset '{preset_name}' matches the axes given")
     unique = dict.fromkeys(found)
     return list(unique)

@@ -10,13 +10,14 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Protocol
 
 from cutlass_study import stats
 from cutlass_study.prepare import Inputs, Prepared
 from cutlass_study.records import Identity, Outcome, Regime, RowOutcome, Sample
+from cutlass_study.reporter import Reporter
 from cutlass_study.results import ResultsStore
 from cutlass_study.space import CUBLAS, Entry
+from cutlass_study.sweep_options import SweepOptions
 from cutlass_study.tasks import KernelTask, ProblemSetup, Verification
 from cutlass_study.worker import Worker, WorkerFailure
 
@@ -35,30 +36,6 @@ OUTCOME_OF: dict[str, Outcome] = {
     "timeout": "timeout",
     "died": "launch_failed",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class SweepOptions:
-    """How to measure. `budget_s` is GPU time per configuration and regime, gaps included."""
-
-    regimes: tuple[Regime, ...]
-    inputs: Inputs
-    budget_s: float
-    allow_long_launches: bool = False
-    resume: bool = False
-
-
-class Reporter(Protocol):
-    """What the sweep tells while it runs."""
-
-    def stage(self, text: str, total: int) -> None:
-        """A new stage of `total` steps begins."""
-
-    def step(self, steps: int = 1) -> None:
-        """Steps of the current stage are done."""
-
-    def message(self, text: str) -> None:
-        """Something worth knowing happened."""
 
 
 @dataclass(slots=True)

@@ -80,7 +80,7 @@ CUTLASS_DEVICE Stride with_leading_dimension(long long leading_dimension) {
 template <class SchedulerArguments>
 CUTLASS_DEVICE void set_decomposition(SchedulerArguments& arguments, int split_k) {
   if constexpr (schedule == Schedule::streamk) {
-    using DecompositionMode = typename GemmKernel::TileScheduler::DecompositionMode;
+    using DecompositionMode = decltype(arguments.decomposition_mode);
     arguments.splits = split_k > 1 ? split_k : 1;
     arguments.decomposition_mode =
         split_k > 1 ? DecompositionMode::SplitK : DecompositionMode::StreamK;
@@ -111,14 +111,32 @@ CUTLASS_DEVICE typename GemmKernel::Arguments to_arguments(GemmArguments const& 
   return to;
 }
 
+// TMA reads and writes rows that start at multiples of 16 B. CUTLASS only asserts that (and not under
+// NDEBUG); the driver would refuse to encode the descriptor.
+CUTLASS_DEVICE bool is_misaligned(void const* pointer, long long leading_dimension, int bytes) {
+  return reinterpret_cast<unsigned long long>(pointer) % 16 != 0 ||
+         leading_dimension * bytes % 16 != 0;
+}
+
 CUTLASS_DEVICE cutlass::Status can_implement(GemmArguments const& given,
                                              typename GemmKernel::Arguments const& arguments) {
+  if (given.m < 1 || given.n < 1 || given.k < 1) return cutlass::Status::kErrorInvalidProblem;
   // CUTLASS would ask the runtime for a missing SM count; on the device nobody can be asked.
-  if (given.sm_count <= 0) return cutlass::Status::kErrorInvalidProblem;
-  // The TMA epilogue refuses a beta without a source itself; the no-smem one would ignore it.
-  if (cute::is_void_v<ElementC> && given.beta != 0.0f) return cutlass::Status::kErrorInvalidProblem;
-  if (schedule != Schedule::streamk && given.split_k > 1)
+  if (given.sm_count < 1) return cutlass::Status::kErrorInvalidProblem;
+  if (given.split_k > 1 && schedule != Schedule::streamk) {
     return cutlass::Status::kErrorInvalidProblem;
+  }
+  // The TMA epilogue refuses a beta without a source itself; the no-smem one would ignore it.
+  constexpr bool has_source = !cute::is_void_v<ElementC>;
+  if (given.beta != 0.0f && !has_source) return cutlass::Status::kErrorInvalidProblem;
+  constexpr int source_bytes = cutlass::sizeof_bits<ElementC>::value / 8;
+  if (is_misaligned(given.a, given.lda, sizeof(ElementA)) ||
+      is_misaligned(given.b, given.ldb, sizeof(ElementB)) ||
+      (epilogue == Epilogue::tma &&
+       ((has_source && is_misaligned(given.c, given.ldc, source_bytes)) ||
+        is_misaligned(given.d, given.ldd, sizeof(ElementD))))) {
+    return cutlass::Status::kErrorMisalignedOperand;
+  }
   return GemmKernel::can_implement(arguments) ? cutlass::Status::kSuccess
                                               : cutlass::Status::kErrorInvalidProblem;
 }

@@ -197,20 +197,26 @@ def hopper(regimes: tuple[str, ...] = ("burst", "sustained")) -> Records:
 
 
 def _hopper_configs() -> list[GemmConfig]:
-    first = [
+    return _first_configs() + _second_configs()
+
+
+def _first_configs(tiles: int = 99) -> list[GemmConfig]:
+    return [
         sm80(tile, warp, stages, width)
-        for tile, warp in TILES_SM80
+        for tile, warp in TILES_SM80[-tiles:]
         for stages in (2, 3, 4)
         for width in (1, 2, 4)
     ]
-    second = [
+
+
+def _second_configs(tiles: int = 99) -> list[GemmConfig]:
+    return [
         sm90(tile, cluster, stages, schedule=schedule)
-        for tile in TILES_SM90
+        for tile in TILES_SM90[-tiles:]
         for cluster in ((1, 1, 1), (2, 1, 1))
         for stages in (2, 3, 4, None)
         for schedule in ("cooperative", "pingpong")
     ]
-    return first + second
 
 
 def _hopper_rows(config, problem, control, regimes, random) -> list[dict]:
@@ -256,13 +262,13 @@ def grid_o6() -> Records:
     return Records(DEVICE, pd.DataFrame(rows), samples_of(rows[:7]))
 
 
-def static_only() -> Records:
+def static_only(tiles: int = 3) -> Records:
     """Two architectures from compiling alone: nothing measured, no device."""
     problem = GemmProblem(8192, 8192, 8192)
     rows = []
     for arch, configs in (
-        ("sm_89", [*_hopper_configs()[:72], WMMA]),
-        ("sm_90a", [*_hopper_configs(), WMMA]),
+        ("sm_89", [*_first_configs(tiles), WMMA]),
+        ("sm_90a", [*_first_configs(tiles), *_second_configs(tiles), WMMA]),
     ):
         for number, config in enumerate(configs):
             facts = static(config, 1 + number % 3, 100 + number)

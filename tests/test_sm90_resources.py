@@ -42,7 +42,51 @@ NO_SMEM: dict[str, Any] = {"epilogue": "nosmem", "epilogue_width": 1}
 
 # Kernel, then gemm_info of its cubin: smem_bytes, stages (NVRTC 13.0, nvidia-cutlass 4.2.0.0).
 COMPILED: list[tuple[Sm90Kernel, dict[str, Any], int, int]] = [
-    # TABLE#
+    (COOPERATIVE, {}, 231424, 4),
+    (PINGPONG, {**HALF}, 148480, 4),
+    (PINGPONG, {**HALF, **NO_SMEM}, 131456, 4),
+    (COOPERATIVE, {**HALF, "cluster": (1, 1, 1), "stages": 4}, 230400, 4),
+    (COOPERATIVE, {"stages": 4, "source_c": "float"}, 264192, 4),
+    (COOPERATIVE, {"stages": 4}, 231424, 4),
+    (COOPERATIVE, {"stages": 3, "source_c": "float"}, 215040, 3),
+    (PINGPONG, {**HALF, "stages": 7}, 246784, 7),
+    (COOPERATIVE, {"tile": (128, 128, 64), "schedule": "streamk"}, 231424, 6),
+    (
+        COOPERATIVE,
+        {**NO_SMEM, "tile": (256, 128, 64), "schedule": "streamk", "source_c": "float"},
+        196864,
+        4,
+    ),
+    (
+        PINGPONG,
+        {"tile": (64, 256, 64), "cluster": (1, 2, 1), "stages": None, "layout": "nn"},
+        223232,
+        5,
+    ),
+    (PINGPONG, {"tile": (64, 128, 128), "stages": None}, 215040, 4),
+    (
+        COOPERATIVE,
+        {"tile": (256, 128, 64), "cluster": (1, 2, 1), "source_c": "float", "layout": "nn"},
+        215040,
+        3,
+    ),
+    (
+        COOPERATIVE,
+        {"tile": (128, 64, 32), "source_c": "float", "epilogue_width": 8, "output": "f16"},
+        223232,
+        14,
+    ),
+    (
+        PINGPONG,
+        {"tile": (64, 64, 64), "stages": None, "epilogue_width": 8, "output": "f16"},
+        222208,
+        13,
+    ),
+    (COOPERATIVE, {"tile": (128, 16, 64), "stages": 3}, 64512, 3),
+    (COOPERATIVE, {"tile": (128, 128, 16), "stages": 4}, 67584, 4),
+    (PINGPONG, {"tile": (192, 128, 64), "stages": 2}, 100352, 2),
+    (COOPERATIVE, {"tile": (128, 160, 64), "layout": "nn"}, 219136, 5),
+    (COOPERATIVE, {**HALF, "tile": (128, 80, 64)}, 229888, 8),
 ]
 
 
@@ -79,6 +123,7 @@ def test_automatic_stages_leave_room_for_the_epilogue() -> None:
             "cooperative schedule needs tile M to be a multiple of 128, not 64",
         ),
         ({"tile": (128, 100, 64)}, "WGMMA needs tile N to be a multiple of 8, not 100"),
+        ({"tile": (128, 24, 64)}, "TMA epilogue needs tile N to be a multiple of 16, not 24"),
         ({"tile": (128, 128, 24)}, "WGMMA needs tile K to be a multiple of 16, not 24"),
         ({"tile": (512, 128, 64)}, "TMA loads at most 256 rows of a tile, not 512"),
         (
@@ -121,7 +166,7 @@ def test_source_refuses_unknown_words() -> None:
 @pytest.mark.slow
 def test_compiled_kernel_tells_what_the_formula_told() -> None:
     pytest.importorskip("cuda.bindings.nvrtc")
-    kernel = dataclasses.replace(PINGPONG, **HALF, **NO_SMEM)  # the cheapest to compile
+    kernel = dataclasses.replace(PINGPONG, **{**HALF, **NO_SMEM})  # the cheapest to compile
     source = Source(
         text=sm90_source(**dataclasses.asdict(kernel)),
         include_folders=(INSTANTIATIONS, *find_toolchain().include_paths),
@@ -143,6 +188,6 @@ def test_an_unknown_cutlass_is_refused(tmp_path: Path) -> None:
     (folder / "version.h").write_text(
         "#define CUTLASS_MAJOR 9\n#define CUTLASS_MINOR 1\n#define CUTLASS_PATCH 0\n"
     )
-    (folder / "kernel_hardware_info.h").write_text("")
+    (folder / "uint128.h").write_text("")
     with pytest.raises(HeaderPatchError, match=r"CUTLASS 9\.1\.0 can't be patched"):
         header_overlays(tmp_path)

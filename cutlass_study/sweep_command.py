@@ -1,0 +1,213 @@
+"""What `scripts/sweep.py` does with its options: list, compile, or run the whole study."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from cutlass_study.config import UsageError
+from cutlass_study.gpus import limits_from, limits_of
+from cutlass_study.listing import render
+from cutlass_study.prepare import Inputs, Prepared, judge
+from cutlass_study.project import project_folder
+from cutlass_study.records import DeviceRecord, Distribution, EnvironmentProblem, Regime
+from cutlass_study.space import Axes, entries
+from cutlass_study.sweep_options import SweepOptions
+
+if TYPE_CHECKING:  # what only the longer ways need is imported there: --list answers at once
+    from cutlass_study.render import RenderReport
+    from cutlass_study.study import Request
+    from cutlass_study.worker import Worker
+
+STATIC_ARCHS = ("sm_89", "sm_90a")  # Ada and Hopper, what the documents speak of
+DISTRIBUTIONS = ("uniform", "normal", "integers", "zeros")
+REGIMES: dict[str, tuple[Regime, ...]] = {
+    "burst": ("burst",),
+    "sustained": ("sustained",),
+    "both": ("burst", "sustained"),
+}
+PAPER_BUDGET_S, OTHER_BUDGET_S = 10.0, 3.0
+STORE_NAME = "study.sqlite"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepCall:
+    """The options as given; what is wrong with them raises `UsageError` here."""
+
+    preset: str | None
+    axes: Axes
+    archs: tuple[str, ...] = ()
+    regime: str | None = None
+    distribution: str = "uniform"
+    seed: int = 0
+    time_budget_s: float | None = None
+    allow_long_launches: bool = False
+    workers: int | None = None
+    cache_dir: Path | None = None
+    results: Path | None = None
+    resume: bool = False
+    export: Path | None = None
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        for arch in self.archs:
+            limits_of(arch)
+        if self.distribution not in DISTRIBUTIONS:
+            raise UsageError(
+                f"distribution '{self.distribution}' is not known; use one of: "
+                f"{', '.join(DISTRIBUTIONS)}"
+            )
+        if self.regime is not None and self.regime not in REGIMES:
+            raise UsageError(
+                f"regime '{self.regime}' is not known; use one of: {', '.join(REGIMES)}"
+            )
+        if self.time_budget_s is not None and not 0 < self.time_budget_s < 1e6:
+            raise UsageError(f"time budget {self.time_budget_s} s must be above 0, such as 10")
+        if self.workers is not None and self.workers < 1:
+            raise UsageError(f"workers {self.workers} must be at least 1")
+        if not 0 <= self.seed < 2**63:
+            raise UsageError(f"seed {self.seed} must be from 0 to 2^63 - 1")
+        self._check_space()
+
+    def _check_space(self) -> None:
+        """TMA and WGMMA by hand on plain sm_90 can only be a slip of the pen."""
+        if "sm_90" in self.archs and "sm90" in self.axes.families():
+            raise UsageError(
+                "arch 'sm_90' compiles TMA and WGMMA kernels to stubs; give sm_90a for family sm90"
+            )
+        for arch in self.archs or STATIC_ARCHS:
+            entries(self.preset, self.axes, arch)
+
+    @property
+    def options(self) -> SweepOptions:
+        """How to measure, with the preset's defaults."""
+        is_paper = self.preset == "paper"
+        return SweepOptions(
+            REGIMES[self.regime or ("both" if is_paper else "burst")],
+            Inputs(cast("Distribution", self.distribution), self.seed),
+            self.time_budget_s or (PAPER_BUDGET_S if is_paper else OTHER_BUDGET_S),
+            self.allow_long_launches,
+            self.resume,
+        )
+
+
+def _form(word: str) -> str:
+    if word not in ("csv", "json"):
+        raise UsageError(f"format '{word}' is not known; use one of: csv, json")
+    return word
+
+
+def listing(call: SweepCall, form: str) -> str:
+    """Every configuration with its feasibility, as CSV or JSON. Loads nothing of CUDA."""
+    items: list[Prepared] = []
+    for arch in call.archs or STATIC_ARCHS:
+        found = entries(call.preset, call.axes, arch)
+        items += judge(found, limits_of(arch), call.options.inputs)
+    return render(items, _form(form), compiled=False)
+
+
+def static_listing(call: SweepCall, form: str) -> str:
+    """The same rows with what compiling tells."""
+    from cutlass_study import study
+    from cutlass_study.reporter import TerminalReporter
+
+    _form(form)
+    with TerminalReporter() as reporter:
+        items = study.static_half(_request(call), call.archs or STATIC_ARCHS, reporter)
+    return render(items, form, compiled=True)
+
+
+def _request(call: SweepCall) -> Request:
+    from cutlass_study.cache import KernelCache
+    from cutlass_study.study import Request
+
+    return Request(call.preset, call.axes, call.options, KernelCache(call.cache_dir), call.workers)
+
+
+def say(text: str) -> None:
+    """A line for the person, not for the pipe."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _output_folder() -> Path:
+    """`results/` of the project, or the user's data folder where that can't be written."""
+    import platformdirs
+
+    candidate = (project_folder() or Path.cwd()) / "results"
+    try:
+        candidate.mkdir(exist_ok=True)
+        (candidate / ".writable").touch()
+        (candidate / ".writable").unlink()
+    except OSError as error:
+        fallback = Path(platformdirs.user_data_dir("cutlass-study", False)) / "results"
+        say(f"'{candidate}' can't be written ({error.strerror}): results go to '{fallback}'")
+        return fallback
+    return candidate
+
+
+def run(call: SweepCall) -> int:
+    """The whole study; returns the exit code. Without a GPU: the static half."""
+    from cutlass_study.worker import Worker
+
+    worker = Worker()
+    try:
+        device = worker.request("describe", timeout_s=60)
+    except EnvironmentProblem as problem:
+        say(f"{problem}.\nNothing is measured: this is the static half for "
+            f"{' and '.join(call.archs or STATIC_ARCHS)}.")  # fmt: skip
+        return _run_static(call)
+    with worker:
+        if call.archs and call.archs != (device.arch,):
+            raise UsageError(
+                f"arch {','.join(call.archs)} can't be measured on {device.name} ({device.arch}); "
+                "use --static or --list for it"
+            )
+        return _run_measured(call, worker, device)
+
+
+def _run_static(call: SweepCall) -> int:
+    from cutlass_study import study
+    from cutlass_study.reporter import TerminalReporter
+
+    request, archs = _request(call), call.archs or STATIC_ARCHS
+    for line in study.static_plan(request, archs).lines():
+        say(line)
+    if call.dry_run:
+        return 0
+    directory = call.export or _output_folder() / "static"
+    with TerminalReporter() as reporter:
+        items = study.static_half(request, archs, reporter)
+    report = study.publish_static(items, directory)
+    say(f"compiled, nothing measured: {len(items)} rows")
+    _print_files(directory, report)
+    return 0
+
+
+def _run_measured(call: SweepCall, worker: Worker, device: DeviceRecord) -> int:
+    from cutlass_study import study
+    from cutlass_study.reporter import TerminalReporter
+
+    request, limits = _request(call), limits_from(device)
+    say(f"{device.name} ({device.arch}), driver {device.driver_version}")
+    found = study.measured_entries(request, device, say)
+    for line in study.measured_plan(request, found, limits, device).lines():
+        say(line)
+    if call.dry_run:
+        return 0
+    results = call.results or _output_folder() / STORE_NAME
+    directory = call.export or _output_folder() / study.slug(device.name)
+    with study.open_store(results, device, request) as store, TerminalReporter() as reporter:
+        done = study.measure(request, found, limits, worker, store, directory, reporter)
+    say(", ".join(f"{count} {outcome}" for outcome, count in sorted(done.outcomes.items())))
+    _print_files(directory, done.report)
+    return 0 if done.useful else 1
+
+
+def _print_files(directory: Path, report: RenderReport) -> None:
+    print(directory)
+    for path in (*report.tables, *report.figures, *report.captions):
+        print(path)
+    for name, why in report.left_out:
+        say(f"left out: {name}: {why}")
