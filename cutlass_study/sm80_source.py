@@ -10,14 +10,19 @@ from cutlass_study.config import GemmConfig, GemmProblem, Shape
 from cutlass_study.rules import warp_counts
 
 PRELUDE = "sm80_prelude.hpp"
+EXPORTS = "sm80_exports.hpp"  # device code alone, for NVRTC
+SHARED_LIBRARY = "sm80_shared_library.hpp"  # with host code that launches it, for nvcc
 
 
 def _gemm_shape(shape: Shape) -> str:
     return "cutlass::gemm::GemmShape<{}, {}, {}>".format(*shape)
 
 
-def template_source(config: GemmConfig, problem: GemmProblem) -> str:
-    """The C++ translation unit of one configuration, from `instantiations/sm80_gemm.hpp`."""
+def template_source(config: GemmConfig, problem: GemmProblem, exports: str = EXPORTS) -> str:
+    """The C++ translation unit of one configuration, from `instantiations/sm80_gemm.hpp`.
+
+    `exports` is the header that says what the unit offers: `EXPORTS` or `SHARED_LIBRARY`.
+    """
     assert config.threadblock_shape and config.warp_shape
     layout = "ColumnMajor" if problem.layout == "tn" else "RowMajor"
     element = "float" if problem.output == "f32" else "cutlass::half_t"
@@ -33,6 +38,7 @@ constexpr int kEpilogueWidth = {config.epilogue_width};
 constexpr int kSwizzle = {config.swizzle};
 }}  // namespace cutlass_study
 #include "sm80_gemm.hpp"
+#include "{exports}"
 """
 
 
@@ -79,5 +85,5 @@ def interface_source(config: GemmConfig, problem: GemmProblem) -> str:
 namespace cutlass_study {{
 using GemmKernel = {kernel};
 }}  // namespace cutlass_study
-#include "sm80_exports.hpp"
+#include "{EXPORTS}"
 """

@@ -13,13 +13,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-SM90_OPTIONS = ("-device-int128", "-diag-suppress=177")
-"""NVRTC options beyond the common ones.
-
-Stream-K's 64-bit divisions are prepared in 128-bit integers; and CUTLASS declares variables (177)
-that only its host code uses.
-"""
-
 
 class HeaderPatchError(RuntimeError):
     """The installed CUTLASS is not one that the patches were written for."""
@@ -67,11 +60,14 @@ def _tuple_element_specializations() -> str:
 _PATCHES = (
     HeaderPatch(
         header="cutlass/uint128.h",
-        old="#if (defined(__x86_64) || defined (__aarch64__)) && ",
+        old=(
+            "    CUTLASS_UNUSED(divisor);\n    exception();\n#endif\n    return quotient;\n  }\n\n"
+            "  /// Divide 128b operation"
+        ),
         new=(
-            "#if defined(__CUDACC_RTC_INT128__)\n"
-            "#define CUTLASS_UINT128_NATIVE\n"
-            "#elif (defined(__x86_64) || defined (__aarch64__)) && "
+            "    quotient = cutlass_study::divide_128_by_64(hilo_.hi, hilo_.lo, divisor);\n"
+            "#endif\n    return quotient;\n  }\n\n"
+            "  /// Divide 128b operation"
         ),
         reason="else stream-K's parameters run into a breakpoint instead of a division",
     ),

@@ -1,8 +1,9 @@
 // The sm80 family: CUTLASS 2.x device-level GemmUniversal, FP16 in, FP32 accumulate.
 //
 // A generated source includes sm80_prelude.hpp, defines the parameters used below in namespace
-// cutlass_study, then includes this file. With stages == 2 CUTLASS selects MmaPipelined
-// (register-staged, no cp.async); from 3 on MmaMultistage: another main loop, not one stage less.
+// cutlass_study, then includes this file and sm80_exports.hpp (or sm80_shared_library.hpp). With
+// stages == 2 CUTLASS selects MmaPipelined (register-staged, no cp.async); from 3 on MmaMultistage:
+// another main loop, not one stage less.
 #pragma once
 
 namespace cutlass_study {
@@ -17,5 +18,3 @@ using GemmKernel = typename cutlass::gemm::kernel::DefaultGemmUniversal<
     cutlass::arch::OpMultiplyAdd>::GemmKernel;
 
 }  // namespace cutlass_study
-
-#include "sm80_exports.hpp"

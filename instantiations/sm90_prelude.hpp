@@ -21,6 +21,7 @@ using cuda::std::void_t;
 }  // namespace std
 
 #include "tensormap_record.hpp"
+#include "wide_division.hpp"
 #endif
 
 #include <cutlass/cutlass.h>

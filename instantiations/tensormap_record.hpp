@@ -5,8 +5,8 @@
 
 namespace cutlass_study {
 
-// 0x…'S''T''T' spells nothing a descriptor or a pointer would hold: the top bits are no canonical
-// device address, and an encoded descriptor starts with one.
+// No pointer: bits 63 to 57 are neither all zero nor all one. No count or stride of the study is as
+// large. Only descriptor-aligned places are looked at besides.
 constexpr unsigned long long tensormap_record_magic = 0xC07A55D7'7E4502EDull;
 
 struct alignas(64) TensormapRecord {

@@ -10,7 +10,7 @@ import pytest
 
 from cutlass_study.cubin import read_info
 from cutlass_study.nvrtc import Source, compile_cubin
-from cutlass_study.sm90_headers import SM90_OPTIONS, HeaderPatchError, header_overlays
+from cutlass_study.sm90_headers import HeaderPatchError, header_overlays
 from cutlass_study.sm90_resources import (
     Sm90Kernel,
     infeasible_reason,
@@ -171,7 +171,6 @@ def test_compiled_kernel_tells_what_the_formula_told() -> None:
         text=sm90_source(**dataclasses.asdict(kernel)),
         include_folders=(INSTANTIATIONS, *find_toolchain().include_paths),
         memory_headers=header_overlays(cutlass_include()),
-        options=SM90_OPTIONS,
     )
     compiled = compile_cubin(source, "sm_90a")
     info = read_info(compiled.cubin)
