@@ -193,7 +193,7 @@ def _check_stages(stages: int | None) -> None:
 def _check_power(value: int | None, allowed: tuple[int, ...], what: str) -> None:
     if value not in allowed:
         options = ", ".join(str(option) for option in allowed)
-        raise UsageError(f"{what} {value} is not a vector width; use one of: {options}")
+        raise UsageError(f"{what} {value} is not possible; use one of: {options}")
 
 
 def _check_tile(config: GemmConfig) -> None:

@@ -88,6 +88,7 @@ class CublasLtKernel:
     def __init__(self) -> None:
         self.stream = Stream()
         self._handle = cublasLt.create()
+        self._described = False
         self._calls: list[tuple[Any, ...]] = []
 
     def prepare(self, problem: GemmProblem, operands: Operands) -> None:
@@ -101,6 +102,7 @@ class CublasLtKernel:
         self._bind(operands.sets, candidates[int(np.argmin(times))])
 
     def _describe(self, problem: GemmProblem) -> None:
+        self._forget_description()
         lda, ldb, ldd = problem.leading_dimensions
         self._operation = cublasLt.matmul_desc_create(COMPUTE_32F, CUDA_R_32F)
         transpose = ctypes.c_int32(OP_T if problem.layout == "tn" else OP_N)
@@ -116,6 +118,7 @@ class CublasLtKernel:
         self._d = cublasLt.matrix_layout_create(
             DATA_TYPE[problem.output], problem.n, problem.m, ldd
         )
+        self._described = True
 
     def _candidates(self) -> list[int]:
         preference = cublasLt.matmul_preference_create()
@@ -174,8 +177,13 @@ class CublasLtKernel:
     def launch(self, index: int) -> None:
         cublasLt.matmul(*self._calls[index])
 
+    def _forget_description(self) -> None:
+        if self._described:
+            for layout in (self._a, self._b, self._d):
+                cublasLt.matrix_layout_destroy(layout)
+            cublasLt.matmul_desc_destroy(self._operation)
+            self._described = False
+
     def close(self) -> None:
-        for layout in (self._a, self._b, self._d):
-            cublasLt.matrix_layout_destroy(layout)
-        cublasLt.matmul_desc_destroy(self._operation)
+        self._forget_description()
         cublasLt.destroy(self._handle)

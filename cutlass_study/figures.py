@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
+import seaborn
 
 from cutlass_study.comparisons import (
     EPILOGUE_REFERENCE,
@@ -24,6 +25,8 @@ from cutlass_study.style import (
     LINES,
     PAGE_INCHES,
     Figure,
+    Look,
+    looks,
     new_figure,
 )
 from cutlass_study.views import (
@@ -41,14 +44,6 @@ INTERVAL_NOTE = (
     "TFLOPS."
 )
 EFFECT_ROWS = 30
-
-
-def _interval(rows: pd.DataFrame) -> Any:
-    """Half widths of the ratio's interval, scaled to TFLOPS; NaN where no interval is known."""
-    scale = rows["tflops"] / rows["ratio_to_cublas"]
-    low = (rows["ratio_to_cublas"] - rows["ratio_low"]) * scale
-    high = (rows["ratio_high"] - rows["ratio_to_cublas"]) * scale
-    return [low.clip(lower=0).to_numpy(), high.clip(lower=0).to_numpy()]
 
 
 def pipeline_depth(view: StudyView, regime: str) -> Figure:
@@ -94,20 +89,20 @@ def _depth_panel(axes: Any, rows: pd.DataFrame, cublas: pd.Series[Any] | None) -
     depths = sorted(best["stages"].unique(), key=stage_key)
     order = best.groupby("threadblock_shape")["tflops"].max().sort_values(ascending=False)
     tiles = sorted(order.index[: len(LINES)], key=area_key)
-    for index, (tile, (colour, marker, line)) in enumerate(zip(tiles, LINES, strict=False)):
-        points = best[best["threadblock_shape"] == tile].sort_values("stages", key=_stage_order)
-        # Lines side by side by a hair, so that intervals do not cover each other.
-        shift = (index - (len(tiles) - 1) / 2) * 0.035
-        xs = [depths.index(stage) + shift for stage in points["stages"]]
-        axes.errorbar(
-            xs,
-            points["tflops"],
-            yerr=_interval(points),
-            color=colour,
-            marker=marker,
-            linestyle=line,
-            label=pretty_shape(str(tile)),
-        )
+    points = best[best["threadblock_shape"].isin(tiles)]
+    # Lines side by side by a hair, so that intervals do not cover each other.
+    shift = (points["threadblock_shape"].map(tiles.index) - (len(tiles) - 1) / 2) * 0.035
+    points = points.assign(
+        place=points["stages"].map(depths.index) + shift,
+        tile=points["threadblock_shape"].map(pretty_shape),
+    )
+    levels = dict(zip(map(pretty_shape, tiles), LINES, strict=False))
+    seaborn.lineplot(
+        points, x="place", y="tflops", hue="tile", style="tile", **looks(levels), ax=axes
+    )
+    scale = points["tflops"] / points["ratio_to_cublas"]
+    low, high = points["ratio_low"] * scale, points["ratio_high"] * scale
+    axes.vlines(points["place"], low, high, colors=_colours(points["tile"], levels))
     if cublas is not None:
         axes.axhline(
             cublas["tflops"],
@@ -124,8 +119,8 @@ def _depth_panel(axes: Any, rows: pd.DataFrame, cublas: pd.Series[Any] | None) -
     return len(order) - len(tiles)
 
 
-def _stage_order(stages: pd.Series[Any]) -> pd.Series[Any]:
-    return stages.map(lambda stage: stage_key(stage)[0])
+def _colours(names: pd.Series[Any], levels: dict[str, Look]) -> list[str]:
+    return [levels[name][0] for name in names]
 
 
 def epilogue_width(view: StudyView, regime: str) -> Figure:
@@ -136,25 +131,25 @@ def epilogue_width(view: StudyView, regime: str) -> Figure:
     widths = sorted(effect["epilogue_width"].unique())
     figure = new_figure(PAGE_INCHES, 1.1 + 0.2 * len(groups))
     axes = figure.subplots()
-    for index, (width, (colour, marker, _)) in enumerate(zip(widths, LINES, strict=False)):
-        points = effect[(effect["epilogue_width"] == width) & effect["group"].isin(groups)]
-        shift = (index - (len(widths) - 1) / 2) * 0.22
-        axes.errorbar(
-            points["ratio"],
-            [groups.index(group) + shift for group in points["group"]],
-            xerr=[
-                (points["ratio"] - points["low"]).clip(lower=0),
-                (points["high"] - points["ratio"]).clip(lower=0),
-            ],
-            color=colour,
-            marker=marker,
-            linestyle="none",
-            label=f"width {width:g}",
-        )
+    points = effect[effect["group"].isin(groups)]
+    shift = (points["epilogue_width"].map(widths.index) - (len(widths) - 1) / 2) * 0.22
+    points = points.assign(
+        place=points["group"].map(groups.index) + shift,
+        width=points["epilogue_width"].map("width {:g}".format),
+    )
+    levels = dict(zip(map("width {:g}".format, widths), LINES, strict=False))
+    axes.hlines(
+        points["place"], points["low"], points["high"], colors=_colours(points["width"], levels)
+    )
+    seaborn.scatterplot(
+        points, x="ratio", y="place", hue="width", style="width", s=24,
+        **looks(levels, lines=False), ax=axes,
+    )  # fmt: skip
     axes.axvline(1, color="black", linewidth=1, linestyle=(0, (6, 2)))
     axes.set_yticks(range(len(groups)), groups)
     axes.set_ylim(-0.6, len(groups) - 0.4)
     axes.set_xlabel(f"throughput relative to epilogue width {EPILOGUE_REFERENCE} (1 = no effect)")
+    axes.set_ylabel("")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(widths))
     how = "paired within rounds" if effect["paired"].all() else "medians, partly without intervals"
     caption = (

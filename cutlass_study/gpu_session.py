@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cutlass_study.config import GemmProblem
 from cutlass_study.cublas import CublasKernel, CublasLtKernel
 from cutlass_study.device import open_device, query_device
 from cutlass_study.driver import Stream
-from cutlass_study.kernels import CutlassKernel, Kernel, WmmaKernel
+from cutlass_study.kernels import CutlassKernel, Kernel, NotImplementable, WmmaKernel
 from cutlass_study.measure import ClockProbe, Sampler
 from cutlass_study.operands import Operands
 from cutlass_study.records import DeviceRecord, Regime, Sample
@@ -81,7 +83,7 @@ class GpuSession:
         predicted = 0.0
         for extent in PROBE_EXTENTS:
             m, n, k = (min(side, extent) for side in problem.shape)
-            small = GemmProblem(m, n, k, problem.layout, problem.output)
+            small = replace(problem, m=m, n=n, k=k)  # lda stays: it decides what can be loaded
             if small.flop >= problem.flop or predicted * small.flop > (
                 self._budget_s * 1000 * problem.flop
             ):
@@ -103,11 +105,20 @@ class GpuSession:
             )
 
     def load(self, task: KernelTask) -> None:
-        """Prepare a kernel for the open problem, after predicting that a launch is short enough."""
+        """Prepare a kernel for the open problem, after predicting that a launch is short enough.
+
+        It is launched once: code that is loaded lazily must not slow the first timed launch.
+        """
         assert self._setup and self._operands
         kernel = self._make(task)
-        self._refuse_long(kernel, self._setup.problem)
-        kernel.prepare(self._setup.problem, self._operands)
+        try:
+            self._refuse_long(kernel, self._setup.problem)
+            kernel.prepare(self._setup.problem, self._operands)
+        except (NotImplementable, TooLong):  # after any other failure the process is replaced
+            kernel.close()
+            raise
+        kernel.launch(0)
+        kernel.stream.synchronize()
         self._kernels[task.config.name] = kernel
 
     def verify(self, name: str) -> Verification:

@@ -6,12 +6,16 @@ and never enters the colour scale.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
 import pandas as pd
-from matplotlib.colors import Normalize
+import seaborn
+from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.patches import Patch, Rectangle
+from seaborn.utils import relative_luminance
 
 from cutlass_study.style import (
     COLUMN_INCHES,
@@ -34,17 +38,54 @@ from cutlass_study.views import (
 )
 
 
-def _panels(rows: pd.DataFrame) -> list[tuple[str, list[str], list[str]]]:
-    """(family, tiles, stages) per panel, tiles from large to small so that small ones sit low."""
-    panels = []
-    for family in TILED_FAMILIES:
-        group = rows[(rows["family"] == family) & (rows["threadblock_shape"] != "")]
-        if not group.empty:
-            tiles = sorted(group["threadblock_shape"].unique(), key=area_key)
-            panels.append((family, tiles, sorted(group["stages"].unique(), key=stage_key)))
-    if not panels:
+@dataclass(frozen=True)
+class Panel:
+    """One family's part of a map: a grid of tiles, large ones on top, by pipeline stages."""
+
+    axes: Any
+    rows: pd.DataFrame
+    tiles: list[str]
+    stages: list[str]
+
+    def grid(self, cell: Callable[[pd.DataFrame], object]) -> pd.DataFrame:
+        """`cell` of the rows that share each tile and number of stages."""
+        rows = self.rows
+        return pd.DataFrame(
+            [
+                [
+                    cell(rows[(rows["threadblock_shape"] == tile) & (rows["stages"] == stage)])
+                    for stage in self.stages
+                ]
+                for tile in self.tiles
+            ],
+            index=self.tiles,
+            columns=self.stages,
+        )
+
+
+def _map_panels(rows: pd.DataFrame) -> tuple[Any, list[Panel]]:
+    """A figure with one panel per family; raises `NothingToShow` if no row has a place."""
+    groups = [
+        (family, group)
+        for family in TILED_FAMILIES
+        if not (group := rows[(rows["family"] == family) & (rows["threadblock_shape"] != "")]).empty
+    ]
+    if not groups:
         raise NothingToShow("no configuration has a tile and a pipeline depth")
-    return panels
+    tiles = [
+        sorted(group["threadblock_shape"].unique(), key=area_key, reverse=True)
+        for _, group in groups
+    ]
+    stages = [sorted(group["stages"].unique(), key=stage_key) for _, group in groups]
+    tallest, cells = max(map(len, tiles)), sum(map(len, stages))
+    wide = len(groups) > 1 or cells > 4
+    figure = new_figure(PAGE_INCHES if wide else COLUMN_INCHES, 1.5 + 0.24 * tallest)
+    ratios = [len(some) + 0.6 for some in stages]
+    grid = figure.subplots(1, len(groups), squeeze=False, width_ratios=ratios)[0]
+    return figure, [
+        Panel(axes, group, *extents)
+        for axes, (_, group), *extents in zip(grid, groups, tiles, stages, strict=True)
+    ]
 
 
 def cell_state(rows: pd.DataFrame) -> str:
@@ -56,57 +97,53 @@ def cell_state(rows: pd.DataFrame) -> str:
     return "not measured"
 
 
-def _map_axes(view_rows: pd.DataFrame) -> tuple[Any, list[tuple[Any, str, list[str], list[str]]]]:
-    """A figure with one panel per family whose cells all have the same size."""
-    panels = _panels(view_rows)
-    tallest = max(len(tiles) for _, tiles, _ in panels)
-    cells = sum(len(stages) for _, _, stages in panels)
-    wide = len(panels) > 1 or cells > 4
-    figure = new_figure(PAGE_INCHES if wide else COLUMN_INCHES, 1.5 + 0.24 * tallest)
-    ratios = [len(stages) + 0.6 for _, _, stages in panels]
-    grid = figure.subplots(1, len(panels), squeeze=False, width_ratios=ratios)[0]
-    found = []
-    for axes, (family, tiles, stages) in zip(grid, panels, strict=True):
-        axes.set_xlim(-0.5, len(stages) - 0.5)
-        axes.set_ylim(len(tiles) - 0.5 - tallest, len(tiles) - 0.5)
-        axes.set_xticks(range(len(stages)), stages)
-        axes.set_yticks(range(len(tiles)), [pretty_shape(tile) for tile in tiles])
-        axes.set_xlabel("stages S")
-        axes.set_title(FAMILY_TITLES[family])
-        axes.grid(visible=False)
-        axes.tick_params(length=0)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-        found.append((axes, family, tiles, stages))
-    return figure, found
+def _set_contrast(axes: Any) -> None:
+    """Black or white numbers, whichever has more contrast (WCAG's formula gives the bound)."""
+    fills = [fill for fill in axes.collections[0].get_facecolors() if fill[3] > 0]
+    for text, fill in zip(axes.texts, fills, strict=True):
+        text.set_color("black" if relative_luminance(fill) > 0.179 else "white")
 
 
-def _cell(axes: Any, x: int, y: int, fill: Any, hatch: str | None = None) -> None:
-    axes.add_patch(
-        Rectangle(
-            (x - 0.48, y - 0.46),
-            0.96,
-            0.92,
-            facecolor=fill,
-            hatch=hatch,
-            edgecolor="#777777" if hatch else "none",
-            linewidth=0.5,
+def _draw(
+    panel: Panel,
+    values: pd.DataFrame,
+    texts: pd.DataFrame,
+    states: pd.DataFrame,
+    tallest: int,
+    **scale: Any,
+) -> None:
+    """Heat map of `values` with `texts`; a cell without a value shows its state instead."""
+    axes = panel.axes
+    axes.grid(visible=False)
+    if values.notna().any(axis=None):
+        seaborn.heatmap(
+            values,
+            annot=texts,
+            fmt="",
+            annot_kws={"size": SMALL},
+            linewidths=1.5,
+            linecolor="white",
+            cbar=False,
+            xticklabels=False,
+            yticklabels=False,
+            ax=axes,
+            **scale,
         )
-    )
-
-
-def _write(axes: Any, x: int, y: int, text: str, fill: Any) -> None:
-    red, green, blue = matplotlib.colors.to_rgb(fill)
-    dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-    axes.text(
-        x, y, text, ha="center", va="center", fontsize=SMALL, color="white" if dark else "black"
-    )
-
-
-def _select(rows: pd.DataFrame, family: str, tile: str, stage: str) -> pd.DataFrame:
-    return rows[
-        (rows["family"] == family) & (rows["threadblock_shape"] == tile) & (rows["stages"] == stage)
-    ]
+        _set_contrast(axes)
+    for y, x in zip(*values.isna().to_numpy().nonzero(), strict=True):
+        fill, hatch = STATE_CELLS[str(states.iat[y, x])]
+        axes.add_patch(
+            Rectangle((x + 0.02, y + 0.04), 0.96, 0.92, facecolor=fill, hatch=hatch,
+                      edgecolor="#777777", linewidth=0.5)
+        )  # fmt: skip
+    axes.set_xlim(0, len(panel.stages))
+    axes.set_ylim(tallest, 0)  # so that cells are equally high in every panel
+    axes.set_xticks([x + 0.5 for x in range(len(panel.stages))], panel.stages)
+    axes.set_yticks([y + 0.5 for y in range(len(panel.tiles))], map(pretty_shape, panel.tiles))
+    axes.tick_params(length=0)
+    axes.set_xlabel("stages S")
+    axes.set_title(FAMILY_TITLES[str(panel.rows["family"].iloc[0])])
+    seaborn.despine(ax=axes, left=True, bottom=True)
 
 
 def throughput_map(view: StudyView, regime: str) -> Figure:
@@ -118,29 +155,22 @@ def throughput_map(view: StudyView, regime: str) -> Figure:
     measured = rows[rows["state"] == "measured"]
     if measured.empty:
         raise NothingToShow(f"no {regime} measurement of a tiled kernel on {view.arch}")
-    low, high = measured["tflops"].min(), measured["tflops"].max()
     best = measured.groupby(["family", "threadblock_shape", "stages"])["tflops"].max()
-    norm = Normalize(best.min(), high if high > low else low * 1.01)
-    colours = matplotlib.colormaps["cividis"]
-    figure, panels = _map_axes(rows)
+    low, high = best.min(), best.max()
+    norm = Normalize(low, high if high > low else low * 1.01)
+    figure, panels = _map_panels(rows)
+    tallest = max(len(panel.tiles) for panel in panels)
     states: set[str] = set()
-    crowded = 0
-    for axes, family, tiles, stages in panels:
-        for y, tile in enumerate(tiles):
-            for x, stage in enumerate(stages):
-                cell = _select(rows, family, tile, stage)
-                state = cell_state(cell)
-                crowded = max(crowded, len(cell))
-                if state == "measured":
-                    value = best[(family, tile, stage)]
-                    _cell(axes, x, y, colours(norm(value)))
-                    _write(axes, x, y, f"{value:.1f}", colours(norm(value)))
-                else:
-                    states.add(state)
-                    _cell(axes, x, y, *STATE_CELLS[state])
+    for panel in panels:
+        values = panel.grid(lambda cell: cell["tflops"].where(cell["state"] == "measured").max())
+        cell_states = panel.grid(cell_state)
+        states |= set(cell_states.to_numpy().flat)
+        texts = values.map("{:.1f}".format)
+        _draw(panel, values, texts, cell_states, tallest, cmap="cividis", norm=norm)
     _scale(figure, panels, norm)
     _legend(figure, state_handles(states))
-    over = " The best over every other axis is shown where a cell holds several." * (crowded > 1)
+    crowded = int(rows.groupby(["family", "threadblock_shape", "stages"]).size().max()) > 1
+    over = " The best over every other axis is shown where a cell holds several." * crowded
     caption = (
         f"Throughput over threadblock tile and pipeline depth. {view.title}; {regime} regime. "
         f"Configurations: {count_states(rows)}.{over} Hatched cells hold no number and are outside "
@@ -155,9 +185,9 @@ def _legend(figure: Any, handles: list[Patch]) -> None:
         figure.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 
-def _scale(figure: Any, panels: list[Any], norm: Normalize) -> None:
+def _scale(figure: Any, panels: list[Panel], norm: Normalize) -> None:
     mappable = matplotlib.cm.ScalarMappable(norm, "cividis")
-    bar = figure.colorbar(mappable, ax=[panel[0] for panel in panels], aspect=30, pad=0.02)
+    bar = figure.colorbar(mappable, ax=[panel.axes for panel in panels], aspect=30, pad=0.02)
     bar.set_label("TFLOPS")
     bar.outline.set_visible(False)
 
@@ -166,23 +196,32 @@ def feasibility_map(view: StudyView) -> Figure:
     """What fits an architecture, with the resident CTAs per SM of what compiled."""
     rows = view.configurations
     rows = rows[rows["family"].isin(TILED_FAMILIES)]
-    figure, panels = _map_axes(rows)
     rows = rows.assign(ctas_per_sm=rows["ctas_per_sm"].where(rows["state"] != "infeasible"))
-    known = rows[rows["ctas_per_sm"].notna()]
-    counts = sorted({int(value) for value in known["ctas_per_sm"]})
+    figure, panels = _map_panels(rows)
+    counts = sorted({int(value) for value in rows["ctas_per_sm"].dropna()})
     if not counts and not (rows["state"] == "infeasible").any():
         raise NothingToShow(f"neither occupancy nor an infeasible row is known on {view.arch}")
     shades = {
         count: matplotlib.colormaps["cividis"]((index + 1) / (len(counts) + 1))
         for index, count in enumerate(counts)
     }
+    tallest = max(len(panel.tiles) for panel in panels)
     states: set[str] = set()
-    for axes, family, tiles, stages in panels:
-        for y, tile in enumerate(tiles):
-            for x, stage in enumerate(stages):
-                states.add(
-                    _feasibility_cell(axes, x, y, _select(rows, family, tile, stage), shades)
-                )
+    for panel in panels:
+        most = panel.grid(lambda cell: cell["ctas_per_sm"].max())
+        places = most.map(counts.index, na_action="ignore")
+        cell_states = panel.grid(lambda cell: cell_state(cell[cell["state"] != "measured"]))
+        states |= set(cell_states.to_numpy()[most.isna().to_numpy()])
+        _draw(
+            panel,
+            places.astype(float),
+            panel.grid(_count_range),
+            cell_states,
+            tallest,
+            cmap=ListedColormap(list(shades.values())),
+            vmin=-0.5,
+            vmax=len(counts) - 0.5,
+        )
     _legend(figure, _feasibility_handles(shades, states))
     infeasible = int((rows["state"] == "infeasible").sum())
     failed = int((rows["state"] == "failed").sum())
@@ -195,6 +234,15 @@ def feasibility_map(view: StudyView) -> Figure:
     return Figure(f"feasibility_{view.arch}", figure, caption)
 
 
+def _count_range(cell: pd.DataFrame) -> str:
+    """`1`, or `1–2` where the kernels of a cell differ in CTAs per SM; empty if none is known."""
+    counts = cell["ctas_per_sm"].dropna()
+    if counts.empty:
+        return ""
+    low, high = int(counts.min()), int(counts.max())
+    return f"{low}" if low == high else f"{low}–{high}"
+
+
 def _feasibility_handles(shades: dict[int, Any], states: set[str]) -> list[Patch]:
     counts = [
         Patch(facecolor=shade, label=f"{count} CTA{'s' * (count != 1)}/SM")
@@ -205,16 +253,3 @@ def _feasibility_handles(shades: dict[int, Any], states: set[str]) -> list[Patch
         if handle.get_label() == "not measured":
             handle.set_label("not tried")
     return counts + others
-
-
-def _feasibility_cell(axes: Any, x: int, y: int, cell: pd.DataFrame, shades: dict[int, Any]) -> str:
-    """Draw one cell; returns its state, "measured" standing for known occupancy."""
-    counts = cell["ctas_per_sm"].dropna()
-    if counts.empty:
-        state = cell_state(cell[cell["state"] != "measured"])
-        _cell(axes, x, y, *STATE_CELLS[state])
-        return state
-    low, high = int(counts.min()), int(counts.max())
-    _cell(axes, x, y, shades[high])
-    _write(axes, x, y, f"{low}" if low == high else f"{low}–{high}", shades[high])
-    return "measured"

@@ -62,10 +62,11 @@ def export(
 ) -> None:
     """Publish the store's campaign into `directory`, each file replaced in one step.
 
-    `planned` is how many configurations the sweep set out to record: with fewer, device.json says
-    `"complete": false`. `peak_flop_per_clk_sm` is the device's dense FP16 rate with FP32
-    accumulate, if known. `seed` is the bootstrap's. Raises EnvironmentProblem if the folder can't
-    be written or holds another device's records.
+    `planned` is how many configurations the sweep set out to record: with fewer, or with verified
+    ones whose sampling did not end (no stop reason), device.json says `"complete": false`.
+    `peak_flop_per_clk_sm` is the device's dense FP16 rate with FP32 accumulate, if known. `seed`
+    is the bootstrap's. Raises EnvironmentProblem if the folder can't be written or holds another
+    device's records.
     """
     directory = Path(directory)
     device = store.device()
@@ -207,7 +208,8 @@ def _summary(
     fields = ("arch", "toolchain", "flags", "cutlass_version", "kernels")
     return {
         "schema_version": SCHEMA_VERSION,
-        "complete": len(outcomes) >= planned,
+        "complete": len(outcomes) >= planned
+        and all(row.stop_reason for row in outcomes if row.outcome == "ok"),
         "planned": planned,
         "recorded": len(outcomes),
         "device": asdict(store.device()),

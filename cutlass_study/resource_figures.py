@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+import seaborn
 from matplotlib.ticker import MaxNLocator
 
 from cutlass_study.gpus import LIMITS
@@ -18,6 +19,7 @@ from cutlass_study.style import (
     STATE_CELLS,
     VERMILLION,
     Figure,
+    looks,
     new_figure,
 )
 from cutlass_study.views import (
@@ -212,20 +214,26 @@ def occupancy(view: StudyView) -> Figure:
     families = compiled_families(view)
     figure = new_figure(PAGE_INCHES, 3.3)
     panels = figure.subplots(1, len(families), squeeze=False, sharey=True, sharex=True)[0]
-    stages = sorted(rows["stages"].unique(), key=stage_key)
+    depths = [f"S={stage}" for stage in sorted(rows["stages"].unique(), key=stage_key)]
+    rows = rows.assign(
+        depth="S=" + rows["stages"],
+        smem_kib=rows["smem_bytes"] / _KIB,
+        registers_k=rows["registers"] * rows["threads"] / 1000,
+    )
     for axes, family in zip(panels, families, strict=True):
         _regions(axes, limits)
-        for stage, (colour, marker, _) in zip(stages, LINES, strict=False):
-            points = rows[(rows["family"] == family) & (rows["stages"] == stage)]
-            axes.plot(
-                points["smem_bytes"] / _KIB,
-                points["registers"] * points["threads"] / 1000,
-                marker,
-                color=colour,
-                markersize=5,
-                markerfacecolor="none",
-                label=f"S={stage}",
-            )
+        seaborn.scatterplot(
+            rows[rows["family"] == family],
+            x="smem_kib",
+            y="registers_k",
+            hue="depth",
+            style="depth",
+            s=22,
+            alpha=0.8,
+            **looks(dict(zip(depths, LINES, strict=False)), lines=False),
+            ax=axes,
+        )
+        axes.get_legend().remove()
         axes.set_title(FAMILY_TITLES[family])
         axes.set_xlabel("shared memory per CTA [KiB]")
         axes.grid(visible=False)

@@ -10,6 +10,14 @@ from collections.abc import Callable
 
 from cutlass_study.config import GemmConfig, GemmProblem, Shape, format_shape
 from cutlass_study.gpus import GpuLimits
+from cutlass_study.thread_maps import (
+    MAX_PREDICATES,
+    SWIZZLED_COLUMNS,
+    VECTOR,
+    WARP,
+    LoadMap,
+    store_map_covers,
+)
 
 INSTRUCTION_SHAPE: Shape = (16, 8, 16)  # mma.sync.m16n8k16, the FP16 shape of arch::Sm80
 MAX_ACCESS_BYTES = 16  # widest global load or store of a thread
@@ -73,10 +81,16 @@ def warp_divides_tile(config: GemmConfig, problem: GemmProblem, limits: GpuLimit
 def instruction_divides_warp(
     config: GemmConfig, problem: GemmProblem, limits: GpuLimits
 ) -> str | None:
-    """MmaTensorOp iterates whole 16x8x16 instructions; ldmatrix loads 16 columns of B at once."""
+    """MmaTensorOp iterates whole 16x8x16 instructions and drops what is left over.
+
+    B comes by ldmatrix, 16 columns at a time; 8 are loaded only if the warp has no more (and only
+    from the crosswise layout of column-major B). Source: `LdsmIterations` in
+    gemm/warp/mma_tensor_op_tile_iterator.h.
+    """
     warp = config.warp_shape
     assert warp
-    if warp[0] % 16 or warp[1] % 16 or warp[2] % 16:
+    single_load = problem.layout == "tn" and warp[1] == INSTRUCTION_SHAPE[1]
+    if warp[0] % 16 or warp[2] % 16 or (warp[1] % 16 and not single_load):
         return f"warp tile {format_shape(warp)} is not a multiple of 16x16x16"
     return None
 
@@ -101,12 +115,22 @@ def k_tile(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str |
     return None if k in (32, 64) else f"K tile {k} is not 32 or 64"
 
 
-def b_tile_columns(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
-    """Row-major B uses the congruous layout, which swizzles 64 columns at a time."""
-    assert config.threadblock_shape
-    n = config.threadblock_shape[1]
-    if problem.layout == "nn" and n % 64:
-        return f"row-major B needs a tile N that is a multiple of 64, not {n}"
+def row_major_b(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
+    """Row-major B uses the congruous layout, which swizzles 64 columns at a time, or a whole tile.
+
+    The thread map needs 16 or 32 columns or whole 64s ("ShapeInAccesses must be divisible by
+    WarpThreadArrangement"). A warp starts inside 64 swizzled columns only at column 32: see
+    `add_tile_offset` of the congruous iterator in gemm/warp/mma_tensor_op_tile_iterator.h. Any
+    other start compiles, and reads wrong columns.
+    """
+    assert config.threadblock_shape and config.warp_shape
+    n, warp_n = config.threadblock_shape[1], config.warp_shape[1]
+    if problem.layout != "nn":
+        return None
+    if n % SWIZZLED_COLUMNS and n not in (16, 32):
+        return f"row-major B needs a tile N of 16, 32 or a multiple of 64, not {n}"
+    if warp_n % SWIZZLED_COLUMNS and warp_n not in (32, n):
+        return f"row-major B needs a warp tile N of 32 or a multiple of 64, not {warp_n}"
     return None
 
 
@@ -118,47 +142,65 @@ def thread_count(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) ->
     return None
 
 
-def load_thread_map(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
-    """PitchLinearWarpRakedThreadMap: each thread makes whole 16-byte loads of each operand tile."""
+def _load_maps(config: GemmConfig, problem: GemmProblem) -> dict[str, LoadMap]:
+    """Operand → thread map; `kWarpThreadArrangement…` in gemm/threadblock/default_mma_core_sm80.h.
+
+    A and column-major B run along K, row-major B along N.
+    """
     assert config.threadblock_shape
     m, n, k = config.threadblock_shape
-    warps = threads(config) // 32
-    rows_per_warp = 32 // (k // 8)
-    tiles = [("A", m)] + ([("B", n)] if problem.layout == "tn" else [])
-    for operand, rows in tiles:
-        if rows % (rows_per_warp * warps):
+    warps, crosswise = threads(config) // WARP, k // VECTOR
+    maps = {"A": LoadMap(crosswise, m, crosswise, warps)}
+    if problem.layout == "tn":
+        return maps | {"B": LoadMap(crosswise, n, crosswise, warps)}
+    access = min(n, SWIZZLED_COLUMNS) // VECTOR
+    return maps | {"B": LoadMap(n // VECTOR, k, access, warps)}
+
+
+def load_thread_map(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
+    """The warps must share out each operand tile without a remainder (`LoadMap.covers`)."""
+    for operand, load in _load_maps(config, problem).items():
+        if not load.covers:
             return (
-                f"{warps} warps load {rows_per_warp * warps} rows of {operand} at a time, "
-                f"tile has {rows}"
+                f"{load.warps} warps that load {load.access_rows} rows each at a time do not "
+                f"share {operand}'s {load.rows} rows of {load.vectors * VECTOR} evenly"
             )
-    if problem.layout == "nn" and k % (4 * max(1, warps // (n // 64))):
-        return f"{warps} warps can't share the {k}x{n} tile of row-major B"
     return None
 
 
-def epilogue_rows(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
-    """OutputTileOptimalThreadMap: "Iteration Count Row/Column must be > 0", for its 2-D case.
+def load_predicates(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
+    """PredicatedTileAccessIterator: "Too many predicates."."""
+    assert config.alignment
+    for operand, load in _load_maps(config, problem).items():
+        needed = load.predicates(config.alignment)
+        if needed > MAX_PREDICATES:
+            return (
+                f"alignment {config.alignment} makes {needed} accesses per thread to {operand}'s "
+                f"tile, limit {MAX_PREDICATES}; use a wider alignment or more warps"
+            )
+    return None
 
-    8 rows of a warp row are shared by the warps along N (and K); a warp covers `access_rows` of
-    them at 256 bytes a row where it can.
-    """
+
+def epilogue_thread_map(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
+    """The warps of a row must store its 8 x N part completely (`store_map_covers`)."""
     assert config.threadblock_shape and config.epilogue_width
-    width, columns = config.epilogue_width, config.threadblock_shape[1]
-    warps_m = warp_counts(config)[0]
-    warps_left = max(1, threads(config) // 32 // warps_m)
-    nothing = f"epilogue width {width} leaves no rows for some warps of tile N={columns}"
-    if warps_left >= 8:
-        return nothing if columns // width // 32 == 0 else None
-    rows = 8 // warps_left
-    target_width = 256 // (width * problem.output_bytes)
-    target_rows = 32 // target_width
-    if target_rows > rows:
-        access_width, access_rows = 32 // rows, rows
-    else:
-        access_width = min(columns // width, 32, target_width)
-        access_rows = min(8, 32 // access_width) if access_width else 0
-    if not access_rows or rows // access_rows == 0 or columns // width // access_width == 0:
-        return nothing
+    columns, width = config.threadblock_shape[1], config.epilogue_width
+    warps = threads(config) // WARP // warp_counts(config)[0]
+    if not store_map_covers(columns, warps, width, problem.output_bytes):
+        return f"{warps} warps can't share 8 rows of {columns} at epilogue width {width} evenly"
+    return None
+
+
+def mixed_epilogue(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
+    """FP16 at width 8 stores its accumulators swizzled by 32 columns, with one pointer a warp.
+
+    Source: TileIteratorTensorOpMixed, the "optimization" for CUDA 11.2 and later: right for warp
+    tiles inside 32 columns and for 64; another N compiles and writes columns in the wrong order.
+    """
+    assert config.warp_shape
+    n = config.warp_shape[1]
+    if (problem.output, config.epilogue_width) == ("f16", 8) and n != 64 and 32 % n:
+        return f"FP16 output at epilogue width 8 needs a warp tile N of 8, 16, 32 or 64, not {n}"
     return None
 
 
@@ -257,9 +299,11 @@ SM80_RULES: tuple[Rule, ...] = (
     accumulator_registers,
     epilogue_access,
     shared_memory,
-    b_tile_columns,
+    row_major_b,
     load_thread_map,
-    epilogue_rows,
+    load_predicates,
+    epilogue_thread_map,
+    mixed_epilogue,
     cp_async_width,
     operand_alignment,
     output_alignment,

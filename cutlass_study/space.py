@@ -208,7 +208,7 @@ def _numbers(values: Sequence[str], what: str, example: str) -> tuple[int, ...]:
     for text in _split(values):
         sign_free = text.removeprefix("-")
         if not (sign_free.isascii() and sign_free.isdigit()):
-            raise UsageError(f"{what} '{text}' is not a whole number; give {example}")
+            raise UsageError(f"{what} '{text}' is not a whole number; give numbers {example}")
         out.append(int(text))
     return tuple(out)
 

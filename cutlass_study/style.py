@@ -1,17 +1,23 @@
 """One look for every figure, and how a figure becomes files.
 
-Only matplotlib's Agg and PDF canvases are used, never pyplot: no display, window system or
-MPLBACKEND can then matter. Colours are Okabe and Ito's eight, which the colour-blind can tell
-apart; each comes with a marker and a line style so that a grey print reads as well.
+Only matplotlib's Agg and PDF canvases are used and every call names its axes, so no display and
+no window system matters. seaborn imports pyplot, which therefore gets the Agg backend beforehand.
+Colours are seaborn's `colorblind` palette; each comes with a marker and dashes so that a grey print
+reads as well.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+
+matplotlib.use("Agg")  # whatever MPLBACKEND says, and before seaborn imports pyplot
+
+import seaborn
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
@@ -21,24 +27,27 @@ PAGE_INCHES = 7.0
 PNG_DPI = 200
 SMALL = 8  # points; nothing in a figure is set smaller
 
-BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
-LINES = (
-    (BLUE, "o", "-"),
-    (VERMILLION, "s", "--"),
-    (GREEN, "^", "-."),
-    (ORANGE, "D", ":"),
-    (PURPLE, "v", "-"),
-    (SKY, "P", "--"),
-    (BLACK, "X", "-."),
-    ("#7F7F7F", "*", ":"),
+BLUE, ORANGE, GREEN, VERMILLION, PURPLE, *_, SKY = seaborn.color_palette("colorblind").as_hex()
+BLACK, GREY = "#000000", "#7F7F7F"
+# Dashes as seaborn takes them: lengths of strokes and gaps in line widths, or nothing for solid.
+SOLID, DASHED, DOTTED, DASH_DOT = "", (4, 1.5), (1, 1.2), (5, 1.5, 1, 1.5)
+Look = tuple[str, str, Any]  # colour, marker, dashes
+LINES: tuple[Look, ...] = (
+    (BLUE, "o", SOLID),
+    (VERMILLION, "s", DASHED),
+    (GREEN, "^", DASH_DOT),
+    (ORANGE, "D", DOTTED),
+    (PURPLE, "v", SOLID),
+    (SKY, "P", DASHED),
+    (BLACK, "X", DASH_DOT),
+    (GREY, "*", DOTTED),
 )
-FAMILY_LINES = {
-    "sm80": (BLUE, "o", "-"),
-    "sm90": (VERMILLION, "s", "--"),
-    "wmma": (GREEN, "^", "-."),
-    "cublas": (BLACK, "D", "-"),
-    "cublas_lt": ("#7F7F7F", "X", ":"),
+FAMILY_LINES: dict[str, Look] = {
+    "sm80": (BLUE, "o", SOLID),
+    "sm90": (VERMILLION, "s", DASHED),
+    "wmma": (GREEN, "^", DASH_DOT),
+    "cublas": (BLACK, "D", SOLID),
+    "cublas_lt": (GREY, "X", DOTTED),
 }
 # Fill and hatch of map cells without a number; none of the fills occurs in the cividis scale.
 STATE_CELLS = {
@@ -47,13 +56,17 @@ STATE_CELLS = {
     "duplicate": ("#E3CDE8", "...."),
     "not measured": ("#FFFFFF", "\\\\"),
 }
+# seaborn's theme for papers; what a printed column of text asks for overrides it.
 STYLE: dict[str, Any] = {
+    **seaborn.axes_style("ticks"),
+    **seaborn.plotting_context("paper"),
     "font.size": SMALL,
     "axes.titlesize": SMALL + 1,
     "axes.labelsize": SMALL,
     "xtick.labelsize": SMALL,
     "ytick.labelsize": SMALL,
     "legend.fontsize": SMALL,
+    "legend.title_fontsize": SMALL,
     "legend.frameon": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -64,6 +77,10 @@ STYLE: dict[str, Any] = {
     "grid.linewidth": 0.5,
     "lines.linewidth": 1.2,
     "lines.markersize": 4,
+    "xtick.major.size": 3,
+    "xtick.major.width": 0.6,
+    "ytick.major.size": 3,
+    "ytick.major.width": 0.6,
     "errorbar.capsize": 2,
     "hatch.linewidth": 0.5,
     "hatch.color": "#555555",
@@ -95,6 +112,24 @@ def _defaults() -> dict[str, Any]:
         for key, value in matplotlib.rcParamsDefault.items()
         if not key.startswith(("backend", "toolbar", "interactive", "date.epoch"))
     }
+
+
+def looks(levels: Mapping[str, Look], *, lines: bool = True) -> dict[str, Any]:
+    """seaborn's arguments that give each level of `hue` and `style` its colour, marker and dashes.
+
+    The legend follows the order of `levels`. Without `lines`: for points alone.
+    """
+    order = list(levels)
+    chosen: dict[str, Any] = {
+        "palette": {level: look[0] for level, look in levels.items()},
+        "markers": {level: look[1] for level, look in levels.items()},
+        "hue_order": order,
+        "style_order": order,
+    }
+    if not lines:
+        return chosen | {"linewidth": 0}  # no white rim, which would eat up small markers
+    dashes = {level: look[2] for level, look in levels.items()}
+    return chosen | {"dashes": dashes, "markeredgewidth": 0, "markersize": 5}
 
 
 def new_figure(width: float, height: float) -> Canvas:

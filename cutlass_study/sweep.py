@@ -9,9 +9,9 @@ import random
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 
 from cutlass_study import stats
+from cutlass_study.config import GemmProblem
 from cutlass_study.prepare import Inputs, Prepared
 from cutlass_study.records import Identity, Outcome, Regime, RowOutcome, Sample
 from cutlass_study.reporter import Reporter
@@ -35,6 +35,7 @@ OUTCOME_OF: dict[str, Outcome] = {
     "launch_failed": "launch_failed",
     "timeout": "timeout",
     "died": "launch_failed",
+    "bug": "launch_failed",
 }
 
 
@@ -56,6 +57,30 @@ class Candidate:
     @property
     def identity(self) -> Identity:
         return self.row.identity
+
+
+@dataclass(slots=True)
+class Held:
+    """What a child process holds: an open problem and kernels. Gone with its generation."""
+
+    generation: int
+    setup: ProblemSetup
+    with_reference: bool
+    loaded: set[str] = field(default_factory=set)
+
+    def serves(self, generation: int, setup: ProblemSetup, with_reference: bool) -> bool:
+        """Whether the present child has this problem open, with a reference if one is needed."""
+        return (self.generation, self.setup) == (generation, setup) and (
+            self.with_reference or not with_reference
+        )
+
+
+class ProblemLost(Exception):
+    """The problem itself can't be opened (no memory for it, say), so none of its rows can run."""
+
+    def __init__(self, failure: WorkerFailure) -> None:
+        super().__init__(f"the problem could not be opened: {failure}")
+        self.outcome = OUTCOME_OF[failure.kind]
 
 
 def with_controls(items: Sequence[Prepared], arch: str, inputs: Inputs) -> list[Prepared]:
@@ -84,9 +109,7 @@ class Sweep:
         self._worker, self._store = worker, store
         self._options, self._reporter = options, reporter
         self._random = random.Random(options.inputs.seed)
-        self._setup: ProblemSetup | None = None
-        self._opened_with_reference = False
-        self._loaded: set[str] = set()
+        self._held: Held | None = None
 
     def run(self, items: Sequence[Prepared]) -> None:
         """Measure every pending item; record the others' outcomes first, so none can be lost."""
@@ -96,17 +119,12 @@ class Sweep:
                     self._store.add_build(item.build.record)
                 if not item.pending:
                     self._store.add_outcome(item.row)
-        pending = sorted(
-            self._not_done(items), key=lambda item: item.entry.problem.flop
-        )  # small problems first: their results are safe before a large one can fail
-        for problem, group in groupby(pending, key=lambda item: item.entry.problem):
-            self._setup = ProblemSetup(
-                problem,
-                self._options.inputs.distribution,
-                self._options.inputs.seed,
-                self._options.allow_long_launches,
-            )
-            self._run_problem(list(group))
+        groups: dict[GemmProblem, list[Prepared]] = {}
+        for item in self._not_done(items):
+            groups.setdefault(item.entry.problem, []).append(item)
+        # Small problems first: their results are safe before a large one can fail.
+        for problem in sorted(groups, key=lambda problem: problem.flop):
+            self._run_problem(problem, groups[problem])
 
     def _not_done(self, items: Sequence[Prepared]) -> list[Prepared]:
         """Pending items without complete results; a problem's control joins whatever remains."""
@@ -137,34 +155,47 @@ class Sweep:
 
     # --- one problem -----------------------------------------------------------------------
 
-    def _run_problem(self, items: list[Prepared]) -> None:
-        assert self._setup
-        self._worker_is_fresh()
-        self._reporter.stage(f"verify {self._setup.problem.name}", len(items))
+    def _run_problem(self, problem: GemmProblem, items: list[Prepared]) -> None:
+        inputs = self._options.inputs
+        self._setup = ProblemSetup(
+            problem, inputs.distribution, inputs.seed, self._options.allow_long_launches
+        )
+        self._reporter.stage(f"verify {problem.name}", len(items))
+        waiting = sorted(items, key=lambda item: item.entry.config != CUBLAS)
         candidates = []
-        for item in sorted(items, key=lambda item: item.entry.config != CUBLAS):
-            candidate = self._verify(item)
-            if candidate is not None:
-                candidates.append(candidate)
-            self._reporter.step()
-        for regime in self._options.regimes:
-            self._measure(candidates, regime)
+        try:
+            while waiting:
+                candidate = self._verify(waiting[0])
+                del waiting[0]
+                if candidate is not None:
+                    candidates.append(candidate)
+                self._reporter.step()
+            for regime in self._options.regimes:
+                self._measure(candidates, regime)
+        except ProblemLost as lost:
+            self._reporter.message(f"{problem.name}: {lost}")
+            with self._store.batch():
+                for item in waiting:
+                    row = replace(item.row, outcome=lost.outcome, reason=str(lost))
+                    self._store.add_outcome(row)
 
-    def _worker_is_fresh(self) -> None:
-        """The child lost its state, or another problem begins."""
-        self._loaded.clear()
-        self._opened_with_reference = False
+    def _ready(self, item: Prepared, *, with_reference: bool) -> None:
+        """Make sure that the child has the problem open and the kernel loaded.
 
-    def _open(self, *, with_reference: bool) -> None:
-        if self._worker.alive and (self._opened_with_reference or self._loaded):
-            return
-        self._loaded.clear()
-        self._worker.request("open_problem", self._setup, with_reference, timeout_s=OPEN_TIMEOUT_S)
-        self._opened_with_reference = with_reference
-
-    def _load(self, item: Prepared) -> None:
+        Raises `ProblemLost` for the former and `WorkerFailure` for the latter.
+        """
+        held = self._held
+        if held is None or not held.serves(self._worker.generation, self._setup, with_reference):
+            self._held = None
+            try:
+                self._worker.request(
+                    "open_problem", self._setup, with_reference, timeout_s=OPEN_TIMEOUT_S
+                )
+            except WorkerFailure as failure:
+                raise ProblemLost(failure) from failure
+            held = self._held = Held(self._worker.generation, self._setup, with_reference)
         name = item.entry.config.name
-        if self._worker.alive and name in self._loaded:
+        if name in held.loaded:
             return
         occupancy = item.row.occupancy
         task = KernelTask(
@@ -173,19 +204,15 @@ class Sweep:
             occupancy.ctas_per_sm if occupancy else 1,
         )
         self._worker.request("load", task, timeout_s=VERIFY_TIMEOUT_S)
-        self._loaded.add(name)
+        held.loaded.add(name)
 
     def _failed(self, row: RowOutcome, failure: WorkerFailure) -> None:
-        """Record a failure; after a crash the child's state is gone with it."""
         self._store.add_outcome(replace(row, outcome=OUTCOME_OF[failure.kind], reason=str(failure)))
         self._reporter.message(f"{row.identity.name}: {failure}")
-        if not self._worker.alive:
-            self._worker_is_fresh()
 
     def _verify(self, item: Prepared) -> Candidate | None:
         try:
-            self._open(with_reference=True)
-            self._load(item)
+            self._ready(item, with_reference=True)
             result: Verification = self._worker.request(
                 "verify", item.entry.config.name, timeout_s=VERIFY_TIMEOUT_S
             )
@@ -208,10 +235,9 @@ class Sweep:
     # --- rounds ----------------------------------------------------------------------------
 
     def _sample(self, candidate: Candidate, regime: Regime, round_: int) -> Sample | None:
-        start = time.perf_counter()
         try:
-            self._open(with_reference=False)
-            self._load(candidate.item)
+            self._ready(candidate.item, with_reference=False)
+            start = time.perf_counter()
             sample: Sample = self._worker.request(
                 "sample", candidate.name, regime, round_, candidate.estimate_ms,
                 timeout_s=SAMPLE_TIMEOUT_S,
@@ -257,26 +283,32 @@ class Sweep:
         self._reporter.stage(f"measure {regime}", len(alive))
         for round_ in range(MAX_ROUNDS[regime]):
             active = [c for c in alive if not c.stop_reason]
-            if not [c for c in active if c is not control] and (round_ or not active):
+            others = [c for c in active if c is not control]
+            # A control that is left alone goes on until its own median has an interval.
+            if not active or (not others and round_ >= MIN_ROUNDS[regime]):
                 break
             self._one_round(self._round_order(active, control), regime, round_)
             self._stop_finished(active, control, regime, round_)
         for candidate in alive:
-            if candidate.stop_reason != "failed":
-                self._record_stop(candidate, regime, candidate.stop_reason or "rounds")
+            if not candidate.stop_reason:
+                self._record_stop(
+                    candidate, regime, "control" if candidate is control else "rounds"
+                )
 
     def _one_round(self, order: Iterable[Candidate], regime: Regime, round_: int) -> None:
         taken = []
-        for candidate in order:
-            if candidate.stop_reason == "failed":
-                continue
-            sample = self._sample(candidate, regime, round_)
-            if sample is not None:
-                candidate.samples.append(sample)
-                taken.append((candidate.identity, sample))
-        with self._store.batch():
-            for identity, sample in taken:
-                self._store.add_samples(identity, [sample])
+        try:
+            for candidate in order:
+                if candidate.stop_reason == "failed":
+                    continue
+                sample = self._sample(candidate, regime, round_)
+                if sample is not None:
+                    candidate.samples.append(sample)
+                    taken.append((candidate.identity, sample))
+        finally:  # also what an interrupted round has measured
+            with self._store.batch():
+                for identity, sample in taken:
+                    self._store.add_samples(identity, [sample])
 
     def _stop_finished(
         self, active: list[Candidate], control: Candidate | None, regime: Regime, round_: int
@@ -293,11 +325,12 @@ class Sweep:
             if candidate is not control and candidate.spent_s >= self._options.budget_s:
                 candidate.stop_reason = candidate.stop_reason or "budget"
             if candidate.stop_reason:
+                self._record_stop(candidate, regime, candidate.stop_reason)
                 self._reporter.step()
 
     def _record_stop(self, candidate: Candidate, regime: Regime, reason: str) -> None:
-        if candidate.item.entry.config == CUBLAS:
-            reason = "control"
+        """Note why sampling ended. Stored after the last regime: it says that the row is whole."""
         parts = [part for part in (candidate.row.stop_reason, f"{regime}: {reason}") if part]
         candidate.row = replace(candidate.row, stop_reason="; ".join(parts))
-        self._store.add_outcome(candidate.row)
+        if regime == self._options.regimes[-1]:
+            self._store.add_outcome(candidate.row)

@@ -149,7 +149,7 @@ def _output_folder() -> Path:
 
 def run(call: SweepCall) -> int:
     """The whole study; returns the exit code. Without a GPU: the static half."""
-    from cutlass_study.worker import Worker
+    from cutlass_study.worker import Worker, WorkerFailure
 
     worker = Worker()
     try:
@@ -158,6 +158,10 @@ def run(call: SweepCall) -> int:
         say(f"{problem}.\nNothing is measured: this is the static half for "
             f"{' and '.join(call.archs or STATIC_ARCHS)}.")  # fmt: skip
         return _run_static(call)
+    except WorkerFailure as failure:
+        raise EnvironmentProblem(
+            f"the GPU process could not start: {failure}; scripts/doctor.py looks for the cause"
+        ) from failure
     with worker:
         if call.archs and call.archs != (device.arch,):
             raise UsageError(

@@ -1,13 +1,26 @@
-"""What NVML tells about the card. A value it lacks (WSL2, some GeForce cards) is `None`."""
+"""What NVML tells about the card, logged by a thread and joined to samples by time.
+
+The thread runs in the parent process, so that it never delays a launch. Clocks of parent and child
+are one: `time.monotonic` counts from the system's start. A value that NVML lacks (WSL2, some
+GeForce cards) is `None`, and the run goes on.
+"""
 
 from __future__ import annotations
 
+import bisect
+import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import pynvml
 
+PERIOD_S = 0.02  # NVML's own counters move every 20 to 100 ms
+KEEP_S = 30.0
+NEAREST_S = 0.3  # a sample shorter than the period takes the nearest reading, if this near
 # nvmlClocksEventReasons bits (nvml.h). Idle and application-clock settings do not slow a kernel.
 THROTTLE_REASONS = {
     0x4: "sw_power_cap",
@@ -21,15 +34,16 @@ THROTTLE_REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One look at the card."""
+    """One look at the card, or the summary of several."""
 
-    sm_clock_mhz: float | None
-    power_w: float | None
-    temperature_c: float | None
-    throttle_reasons: str  # "+"-joined names, "" if none or unknown
+    sm_clock_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    energy_j: float | None = None  # since the driver was loaded
+    throttle_reasons: str = ""  # "+"-joined names, "" if none or unknown
 
 
-class Telemetry:
+class Nvml:
     """NVML for one GPU, found by UUID (NVML's and CUDA's numbering differ)."""
 
     def __init__(self, uuid: str) -> None:
@@ -48,14 +62,30 @@ class Telemetry:
         except pynvml.NVMLError:
             return None
 
-    def read(self) -> Reading:
-        """Clock in MHz, power in W, temperature in °C and the active throttle reasons, now."""
+    def _power_w(self) -> float | None:
+        """Instantaneous power where the driver has it, else the average over about a second."""
+        if self._device is None:
+            return None
+        try:
+            (field,) = pynvml.nvmlDeviceGetFieldValues(
+                self._device, [pynvml.NVML_FI_DEV_POWER_INSTANT]
+            )
+            if field.nvmlReturn == pynvml.NVML_SUCCESS:
+                return float(field.value.uiVal) / 1000
+        except pynvml.NVMLError:
+            pass
         milliwatts = self._ask(pynvml.nvmlDeviceGetPowerUsage)
+        return None if milliwatts is None else milliwatts / 1000
+
+    def read(self) -> Reading:
+        """Clock in MHz, power in W, temperature in °C, energy in J and throttle reasons, now."""
+        millijoules = self._ask(pynvml.nvmlDeviceGetTotalEnergyConsumption)
         bits = int(self._ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons) or 0)
         return Reading(
             self._ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
-            None if milliwatts is None else milliwatts / 1000,
+            self._power_w(),
             self._ask(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
+            None if millijoules is None else millijoules / 1000,
             "+".join(name for bit, name in THROTTLE_REASONS.items() if bits & bit),
         )
 
@@ -71,3 +101,63 @@ class Telemetry:
             return str(pynvml.nvmlSystemGetDriverVersion())
         except pynvml.NVMLError:
             return ""
+
+
+def summarize(readings: list[Reading]) -> Reading:
+    """Medians, the last energy, and every throttle reason that was active at any time."""
+
+    def middle(name: str) -> float | None:
+        values = [value for reading in readings if (value := getattr(reading, name)) is not None]
+        return median(values) if values else None
+
+    reasons = {r for reading in readings for r in reading.throttle_reasons.split("+") if r}
+    return Reading(
+        middle("sm_clock_mhz"),
+        middle("power_w"),
+        middle("temperature_c"),
+        readings[-1].energy_j if readings else None,
+        "+".join(name for name in THROTTLE_REASONS.values() if name in reasons),
+    )
+
+
+class TelemetryLog:
+    """A thread that reads the card every `PERIOD_S` and remembers the last `KEEP_S`."""
+
+    def __init__(self, read: Callable[[], Reading]) -> None:
+        self._read = read
+        self._log: deque[tuple[float, Reading]] = deque(maxlen=int(KEEP_S / PERIOD_S))
+        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            reading = self._read()
+            with self._lock:
+                self._log.append((time.monotonic(), reading))
+            self._stop.wait(PERIOD_S)
+
+    def between(self, start_s: float, end_s: float) -> Reading:
+        """What was read from `start_s` to `end_s` (`time.monotonic`), or the nearest reading."""
+        with self._lock:
+            log = list(self._log)
+        times = [moment for moment, _ in log]
+        inside = log[bisect.bisect_left(times, start_s) : bisect.bisect_right(times, end_s)]
+        if not inside and log:
+            middle = (start_s + end_s) / 2
+            nearest = min(log, key=lambda entry: abs(entry[0] - middle))
+            inside = [nearest] if abs(nearest[0] - middle) <= NEAREST_S else []
+        return summarize([reading for _, reading in inside])
+
+    def latest(self) -> Reading:
+        """The newest reading."""
+        with self._lock:
+            return self._log[-1][1] if self._log else Reading()
+
+    def stop(self) -> None:
+        """End the thread; safe to call twice."""
+        self._stop.set()
+        self._thread.join()
+
+
+Telemetry = Nvml

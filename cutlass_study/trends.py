@@ -5,10 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
+import seaborn
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from cutlass_study.comparisons import scaling_series
-from cutlass_study.style import FAMILY_LINES, LINES, PAGE_INCHES, Figure, new_figure
+from cutlass_study.style import (
+    BLACK,
+    BLUE,
+    FAMILY_LINES,
+    GREY,
+    ORANGE,
+    PAGE_INCHES,
+    SOLID,
+    VERMILLION,
+    Figure,
+    Look,
+    looks,
+    new_figure,
+)
 from cutlass_study.views import FAMILY_TITLES, NothingToShow, StudyView
 
 
@@ -23,16 +37,18 @@ def scaling(view: StudyView) -> Figure:
     panels = figure.subplots(1, len(regimes), squeeze=False, sharey=True)[0]
     extents = sorted(rows["extent"].unique())
     for axes, regime in zip(panels, regimes, strict=True):
-        for series, points in scaling_series(rows[rows["regime"] == regime]).items():
-            colour, marker, line = FAMILY_LINES[series]
-            axes.plot(
-                points["extent"],
-                points["tflops"],
-                color=colour,
-                marker=marker,
-                linestyle=line,
-                label=_series_title(series),
-            )
+        series = scaling_series(rows[rows["regime"] == regime])
+        points = pd.concat(series, names=["series"]).reset_index("series")
+        seaborn.lineplot(
+            points.assign(series=points["series"].map(_series_title)),
+            x="extent",
+            y="tflops",
+            hue="series",
+            style="series",
+            **looks({_series_title(name): FAMILY_LINES[name] for name in series}),
+            ax=axes,
+        )
+        axes.get_legend().remove()
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_locator(FixedLocator(extents))
         axes.xaxis.set_minor_locator(NullLocator())
@@ -94,31 +110,34 @@ def drift(view: StudyView) -> Figure:
     return Figure("drift", figure, caption)
 
 
+SAMPLE_LOOKS: dict[str, Look] = {
+    "sample": (BLACK, "o", SOLID),
+    "rejected": (VERMILLION, "X", SOLID),
+}
+CLOCK_LOOKS: dict[str, Look] = {
+    "delivered clock": (BLUE, "o", SOLID),
+    "clock NVML reports": (ORANGE, "s", SOLID),
+}
+
+
 def _drift_column(panels: Any, samples: pd.DataFrame) -> None:
-    kept = samples["rejected"] == ""
-    black, grey = FAMILY_LINES["cublas"][0], "#7F7F7F"
-    panels[0].plot(
-        samples["round"][kept], samples["tflops"][kept], ".", color=black, label="sample"
-    )
-    if not kept.all():
-        bad = samples[~kept]
-        panels[0].plot(bad["round"], bad["tflops"], "x", color=LINES[1][0], label="rejected")
-    delivered, reported = LINES[0], LINES[3]
-    panels[1].plot(
-        samples["round"],
-        samples["sm_clock_mhz"],
-        delivered[1],
-        markersize=3,
-        color=delivered[0],
-        label="delivered clock",
-    )
-    panels[1].plot(
-        samples["round"],
-        samples["nvml_clock_mhz"],
-        "_",
-        markersize=5,
-        color=reported[0],
-        label="clock NVML reports",
-    )
+    kind = (samples["rejected"] == "").map({True: "sample", False: "rejected"})
+    present: dict[str, Look] = {
+        name: look for name, look in SAMPLE_LOOKS.items() if name in set(kind)
+    }
+    samples = samples.assign(kind=kind)
+    clocks = samples.rename(
+        columns={"sm_clock_mhz": "delivered clock", "nvml_clock_mhz": "clock NVML reports"}
+    ).melt("round", list(CLOCK_LOOKS), "clock", "mhz")
+    _dots(panels[0], samples, "tflops", "kind", present)
+    _dots(panels[1], clocks, "mhz", "clock", CLOCK_LOOKS)
     if len(panels) > 2:
-        panels[2].plot(samples["round"], samples["power_w"], ".", color=grey)
+        seaborn.scatterplot(samples, x="round", y="power_w", color=GREY, s=10, ax=panels[2])
+
+
+def _dots(axes: Any, rows: pd.DataFrame, y: str, kind: str, levels: dict[str, Look]) -> None:
+    """Samples over the rounds; the legend's entries stay, for the whole figure's legend."""
+    seaborn.scatterplot(
+        rows, x="round", y=y, hue=kind, style=kind, s=18, **looks(levels, lines=False), ax=axes
+    )
+    axes.get_legend().remove()

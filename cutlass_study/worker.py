@@ -11,12 +11,16 @@ import signal
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, cast
 
 from cutlass_study.records import EnvironmentProblem
 
-FailureKind = Literal["not_implementable", "launch_failed", "timeout", "died"]
+FailureKind = Literal["not_implementable", "launch_failed", "timeout", "died", "bug"]
 START_TIMEOUT_S = 120.0  # importing and loading cuBLAS from a cold disk
+STOP_TIMEOUT_S = 30.0  # a process that hangs inside the driver may outlive even SIGKILL
+# What a kernel reports that a watchdog (TDR) ended, on Windows also much later calls.
+WATCHDOG_ERRORS = ("LAUNCH_TIMEOUT", "LAUNCH_FAILED", "NOT_READY")
 SessionFactory = Callable[[], Any]
 
 
@@ -28,14 +32,33 @@ class WorkerFailure(RuntimeError):
         self.kind = kind
 
 
-class WorkerBug(RuntimeError):
-    """The child raised something unforeseen; the message is its traceback."""
+class WorkerBug(WorkerFailure):
+    """The child raised something unforeseen: what and where in one line; `trace` is all of it."""
+
+    def __init__(self, message: str, trace: str) -> None:
+        super().__init__("bug", message)
+        self.trace = trace
 
 
 def gpu_session() -> Any:
     from cutlass_study.gpu_session import GpuSession
 
     return GpuSession()
+
+
+def _bug(error: Exception) -> tuple[str, Any]:
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(place.filename).name}:{place.lineno} in {place.name}"
+    first = next(iter(str(error).splitlines()), "")
+    line = f"unforeseen {type(error).__name__}: {first} ({where})"
+    return "bug", (line, traceback.format_exc())
+
+
+def _launch_failed(session: Any, error: Any) -> tuple[str, Any]:
+    watchdog = bool(getattr(getattr(session, "device", None), "watchdog", False))
+    if error.name == "LAUNCH_TIMEOUT" or (watchdog and error.name in WATCHDOG_ERRORS):
+        return "launch_failed", f"{error}; possible watchdog reset (TDR)"
+    return "launch_failed", str(error)
 
 
 def _answer(session: Any, method: str, arguments: tuple[Any, ...]) -> tuple[str, Any]:
@@ -50,11 +73,11 @@ def _answer(session: Any, method: str, arguments: tuple[Any, ...]) -> tuple[str,
     except TooLong as error:
         return "too_long", str(error)
     except CudaError as error:
-        return "launch_failed", str(error)
+        return _launch_failed(session, error)
     except Exception as error:
         if type(error).__name__ in ("cuBLASError", "cuBLASLtError"):
             return "launch_failed", f"{type(error).__name__}: {error}"
-        return "bug", traceback.format_exc()
+        return _bug(error)
 
 
 def serve(connection: Connection, make_session: SessionFactory) -> None:
@@ -65,43 +88,62 @@ def serve(connection: Connection, make_session: SessionFactory) -> None:
     except EnvironmentProblem as problem:
         connection.send(("environment", str(problem)))
         return
-    except Exception:
-        connection.send(("bug", traceback.format_exc()))
+    except Exception as error:
+        connection.send(_bug(error))
         return
     connection.send(("ok", None))
     while True:
         try:
             method, arguments = connection.recv()
-        except EOFError:
+            connection.send(_answer(session, method, arguments))
+        except (EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
             return
-        connection.send(_answer(session, method, arguments))
+
+
+def _failure(kind: str, value: Any) -> WorkerFailure:
+    """The exception for an answer of the child that is not "ok"."""
+    if kind == "bug":
+        return WorkerBug(*value)
+    kinds: dict[str, FailureKind] = {"too_long": "timeout", "hung": "timeout"}
+    return WorkerFailure(kinds.get(kind, cast("FailureKind", kind)), value)
 
 
 class Worker:
-    """Starts the child on first use; replaces it after it died, hung or poisoned its context."""
+    """Starts the child on first use; replaces it after it died, hung or poisoned its context.
+
+    `generation` counts the children that ended: what an earlier one had opened or loaded is gone.
+    """
 
     def __init__(self, make_session: SessionFactory = gpu_session) -> None:
         self._make_session = make_session
         self._process: Any = None
         self._connection: Connection | None = None
-        self.restarts = 0
+        self.generation = 0
 
     def start(self) -> None:
-        """Start the child; raises `EnvironmentProblem` if there is no usable GPU."""
+        """Start the child.
+
+        Raises `EnvironmentProblem` if there is no usable GPU, `WorkerFailure` if the child died,
+        hung or met something unforeseen before it was ready.
+        """
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(
             target=serve, args=(theirs, self._make_session), daemon=True
         )
-        self._process.start()
-        theirs.close()
-        kind, value = self._receive(START_TIMEOUT_S)
+        try:
+            self._process.start()
+            theirs.close()
+            kind, value = self._receive(START_TIMEOUT_S)
+        except BaseException:
+            self.stop()
+            raise
+        if kind == "ok":
+            return
+        self.stop()
         if kind == "environment":
-            self.stop()
             raise EnvironmentProblem(value)
-        if kind != "ok":
-            self.stop()
-            raise WorkerBug(value)
+        raise _failure(kind, value)
 
     def _receive(self, timeout_s: float) -> tuple[str, Any]:
         assert self._connection is not None
@@ -115,10 +157,10 @@ class Worker:
             return "died", f"the GPU process died (exit code {self._process.exitcode})"
 
     def request(self, method: str, *arguments: Any, timeout_s: float) -> Any:
-        """Call `method` of the child's session; raises `WorkerFailure` or `WorkerBug`.
+        """Call `method` of the child's session; raises `WorkerFailure` (also `start`'s errors).
 
         After a failed launch the context is not trusted again: the child is stopped, and the next
-        request starts a fresh one whose state must be set up anew (`alive` tells).
+        request starts a fresh one whose state must be set up anew (`generation` tells).
         """
         if self._process is None:
             self.start()
@@ -128,19 +170,14 @@ class Worker:
             kind, value = self._receive(timeout_s)
         except (BrokenPipeError, ConnectionResetError):
             kind, value = "died", "the GPU process died between requests"
+        except BaseException:  # Ctrl-C: an answer that comes later must not answer the next request
+            self.stop()
+            raise
         if kind == "ok":
             return value
-        if kind == "not_implementable":
-            raise WorkerFailure("not_implementable", value)
-        if kind == "too_long":
-            raise WorkerFailure("timeout", value)
-        self.stop()
-        self.restarts += 1
-        if kind == "bug":
-            raise WorkerBug(value)
-        if kind == "launch_failed":
-            raise WorkerFailure("launch_failed", value)
-        raise WorkerFailure("timeout" if kind == "hung" else "died", value)
+        if kind not in ("not_implementable", "too_long"):
+            self.stop()
+        raise _failure(kind, value)
 
     @property
     def alive(self) -> bool:
@@ -150,11 +187,13 @@ class Worker:
         """Kill the child; safe to call twice."""
         if self._process is None:
             return
-        self._process.kill()
-        self._process.join()
+        if self._process.pid is not None:  # it was started
+            self._process.kill()
+            self._process.join(STOP_TIMEOUT_S)
         if self._connection is not None:
             self._connection.close()
         self._process = self._connection = None
+        self.generation += 1
 
     def __enter__(self) -> Worker:
         return self

@@ -6,6 +6,8 @@
 //   gemm_info    what a launcher must know, readable from the cubin without a GPU
 #pragma once
 
+#include "sm80_coverage.hpp"
+
 namespace cutlass_study {
 
 using GemmParams = GemmKernel::Params;

@@ -41,7 +41,10 @@ def legend_texts(figure) -> list[str]:
 
 
 def cells(axes) -> list[tuple[str, str | None]]:
-    return [(to_hex(patch.get_facecolor()).upper(), patch.get_hatch()) for patch in axes.patches]
+    """Fill and hatch of every cell: those of the heat map, then those without a number."""
+    fills = [fill for mesh in axes.collections for fill in mesh.get_facecolors() if fill[3] > 0]
+    drawn = [(to_hex(fill).upper(), None) for fill in fills]
+    return drawn + [(to_hex(p.get_facecolor()).upper(), p.get_hatch()) for p in axes.patches]
 
 
 def test_o6_each_state_has_its_own_colour_and_hatch(o6):
@@ -303,14 +306,21 @@ def test_script_help_has_an_example(tmp_path: Path):
     assert "scripts/figures.py --data paper/data/h200" in done.stdout
 
 
-def test_nothing_here_imports_what_compiles_or_measures():
+def test_nothing_here_imports_what_compiles_or_measures_or_opens_windows():
     code = (
         "import sys; from cutlass_study import figures, maps, trends, resource_figures, render, "
         "study_data; bad = [m for m in sys.modules if m.split('.')[0] in ('cuda', 'pynvml', "
-        "'nvmath', 'cutlass_library') or m == 'matplotlib.pyplot']; sys.exit(', '.join(bad) or 0)"
+        "'nvmath', 'cutlass_library', 'tkinter')]; import matplotlib; "
+        "bad += [b for b in [matplotlib.get_backend()] if b.lower() != 'agg']; "
+        "sys.exit(', '.join(bad) or 0)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "MPLBACKEND": "TkAgg"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 

@@ -1,0 +1,200 @@
+"""Stand-ins for `GpuSession` that a spawned child can import: simulated kernels, chosen failures.
+
+`SimulatedGpu` answers every request of the sweep. How a kernel behaves is chosen by name; noise
+and drift are functions of counters, so that a sweep on it is reproducible.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cutlass_study.config import GemmProblem
+from cutlass_study.measure import rejection
+from cutlass_study.records import DeviceRecord, EnvironmentProblem, Regime, Sample
+from cutlass_study.tasks import KernelTask, ProblemSetup, Verification
+from cutlass_study.worker import Worker, WorkerFailure, _answer, _failure
+from tests.sweep_records import DEVICE
+
+GONE = 0.0  # a time that no kernel has: nothing ran
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """A simulated kernel: its speed, and what goes wrong at which request, if anything."""
+
+    time_ms: float = 1.0
+    noise: float = 0.0  # relative spread
+    fault: str = ""
+    at: str = "verify"  # "load", "verify" or "sample"
+    at_count: int = 1  # the first request of that kind that goes wrong
+    wrong: str = ""  # the reason verification gives
+
+
+@dataclass(frozen=True)
+class Script:
+    """Behaviours by kernel name, and what the card as a whole does."""
+
+    kernels: Mapping[str, Behaviour] = field(default_factory=dict)
+    drift_per_sample: float = 0.0  # how much slower everything gets with every sample
+    open_faults: Mapping[GemmProblem, str] = field(default_factory=dict)
+    log: str = ""  # a file that gets a line for every request
+    sample_s: float = 0.0  # how long a sample takes
+
+
+def misbehave(fault: str) -> None:
+    """Fail like a kernel: kill this process, hang, or raise."""
+    from cutlass_study.driver import CudaError
+    from cutlass_study.gpu_session import TooLong
+    from cutlass_study.kernels import NotImplementable
+
+    if fault == "exit":
+        os._exit(7)
+    if fault in ("SIGKILL", "SIGSEGV"):
+        os.kill(os.getpid(), getattr(signal, fault))
+    if fault == "hang":
+        time.sleep(3600)
+    if fault == "ctrl-c":
+        raise KeyboardInterrupt
+    if fault == "bug":
+        raise KeyError("nobody thought of this")
+    if fault == "refused":
+        raise NotImplementable("CUTLASS refuses the problem: ErrorMisalignedOperand")
+    if fault == "too long":
+        raise TooLong("one launch is predicted to take 0.88 s, above the budget of 0.5 s")
+    if fault == "environment":
+        raise EnvironmentProblem("no usable GPU (CUDA_ERROR_NO_DEVICE)")
+    raise CudaError(fault, "cuStreamSynchronize")
+
+
+class SimulatedGpu:
+    """Keeps `GpuSession`'s contract: verify needs a reference, sample a loaded kernel."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.device: DeviceRecord = DEVICE
+        self.calls: list[tuple[str, str]] = []
+        self._reference: bool | None = None  # None: no problem is open
+        self._loaded: set[str] = set()
+        self._counts: dict[tuple[str, str], int] = {}
+        self._samples = 0
+
+    def describe(self) -> DeviceRecord:
+        return self.device
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def misbehave(self, fault: str) -> None:
+        misbehave(fault)
+
+    def _note(self, what: str, name: str) -> Behaviour:
+        self.calls.append((what, name))
+        if self.script.log:
+            with Path(self.script.log).open("a", encoding="utf-8") as log:
+                log.write(f"{os.getpid()} {what} {name}\n")
+        behaviour = self.script.kernels.get(name, Behaviour())
+        count = self._counts[what, name] = self._counts.get((what, name), 0) + 1
+        if behaviour.fault and behaviour.at == what and count >= behaviour.at_count:
+            misbehave(behaviour.fault)
+        return behaviour
+
+    def open_problem(self, setup: ProblemSetup, with_reference: bool) -> int:
+        self._note("open", setup.problem.name)
+        self._loaded.clear()
+        self._reference = None
+        fault = self.script.open_faults.get(setup.problem)
+        if fault:
+            misbehave(fault)
+        self._reference = with_reference
+        return 4
+
+    def load(self, task: KernelTask) -> None:
+        assert self._reference is not None, "load without an open problem"
+        self._note("load", task.config.name)
+        self._loaded.add(task.config.name)
+
+    def verify(self, name: str) -> Verification:
+        assert self._reference, "verify without a reference"
+        assert name in self._loaded, "verify without load"
+        behaviour = self._note("verify", name)
+        return Verification(behaviour.wrong, 1e-3, 1e-5, max(behaviour.time_ms, 1e-3))
+
+    def sample(self, name: str, regime: Regime, round_: int, estimate_ms: float) -> Sample:
+        assert name in self._loaded, "sample without load"
+        behaviour = self._note("sample", name)
+        self._samples += 1
+        time.sleep(self.script.sample_s)
+        count = self._counts["sample", name]
+        wobble = math.sin(zlib.crc32(f"{name} {regime} {count}".encode()))
+        drift = 1 + self.script.drift_per_sample * self._samples
+        time_ms = behaviour.time_ms * (1 + behaviour.noise * wobble) * drift
+        return Sample(
+            regime,
+            round_,
+            time_ms,
+            2,
+            None,
+            2500.0,
+            2505.0,
+            100.0,
+            60.0,
+            "",
+            rejection(2 * time_ms),
+        )
+
+
+def simulated(script: Script) -> partial[SimulatedGpu]:
+    """A session factory for `Worker`."""
+    return partial(SimulatedGpu, script)
+
+
+def plain() -> SimulatedGpu:
+    return SimulatedGpu(Script())
+
+
+def without_gpu() -> Any:
+    misbehave("environment")
+
+
+def broken_installation() -> Any:
+    raise ImportError("libcublas.so.13: cannot open shared object file")
+
+
+def dies_at_start() -> Any:
+    os._exit(9)
+
+
+def out_of_memory_at_start() -> Any:
+    misbehave("OUT_OF_MEMORY")
+
+
+class InProcess(Worker):
+    """A worker without a process, for what needs many samples: failures pass the same two ways."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__()
+        self.script = script
+        self.session: SimulatedGpu | None = None
+        self.calls: list[tuple[str, str]] = []
+
+    def request(self, method: str, *arguments: Any, timeout_s: float) -> Any:
+        if self.session is None:
+            self.session = SimulatedGpu(self.script)
+            self.session.calls = self.calls
+        kind, value = _answer(self.session, method, arguments)
+        if kind == "ok":
+            return value
+        if kind not in ("not_implementable", "too_long"):
+            self.session = None
+            self.generation += 1
+        failure: WorkerFailure = _failure(kind, value)
+        raise failure

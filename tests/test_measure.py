@@ -1,0 +1,378 @@
+"""How much is queued, what is refused, what counts as a time: on a stand-in for the GPU."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutlass_study import measure
+from cutlass_study.config import GemmConfig, GemmProblem
+from cutlass_study.gpu_session import PROBE_EXTENTS, GpuSession, TooLong
+from cutlass_study.kernels import NotImplementable
+from cutlass_study.measure import (
+    GRAPH_BELOW_MS,
+    HOST_EVERY,
+    PLANS,
+    ClockProbe,
+    Sampler,
+    graph_counts,
+    launch_counts,
+    rejection,
+)
+from cutlass_study.records import Regime
+from cutlass_study.sweep_options import QUEUE_BUDGET_S, WATCHDOG_BUDGET_S, queue_budget_s
+from cutlass_study.tasks import KernelTask, ProblemSetup
+from cutlass_study.telemetry import Reading
+
+REGIMES: tuple[Regime, ...] = ("burst", "sustained")
+budgets = st.sampled_from([QUEUE_BUDGET_S, WATCHDOG_BUDGET_S])
+estimates = st.floats(1e-3, 1e5, allow_nan=False)
+
+
+# --- counts --------------------------------------------------------------------------------
+
+
+def test_a_watchdog_halves_the_budget() -> None:
+    assert (queue_budget_s(False), queue_budget_s(True)) == (0.5, 0.25)
+
+
+@given(st.sampled_from(REGIMES), estimates, budgets)
+def test_no_more_than_the_budget_is_queued(
+    regime: Regime, estimate_ms: float, budget_s: float
+) -> None:
+    untimed, timed = launch_counts(regime, estimate_ms, budget_s)
+    assert timed >= 1
+    assert untimed >= 0
+    fits = (untimed + timed) * estimate_ms <= budget_s * 1000 * (1 + 1e-9)
+    assert fits or (untimed, timed) == (0, 1), "only one launch alone may exceed it"
+
+
+@given(st.sampled_from(REGIMES), estimates, budgets)
+def test_a_sample_is_as_long_as_planned_where_the_budget_allows(
+    regime: Regime, estimate_ms: float, budget_s: float
+) -> None:
+    untimed, timed = launch_counts(regime, estimate_ms, budget_s)
+    plan = PLANS[regime]
+    if (plan.untimed_ms + plan.timed_ms + 3 * estimate_ms) <= budget_s * 1000:
+        assert timed * estimate_ms >= plan.timed_ms * (1 - 1e-9)
+        assert untimed * estimate_ms >= plan.untimed_ms * (1 - 1e-9)
+        assert timed >= 2
+
+
+@pytest.mark.parametrize(
+    ("regime", "estimate_ms", "budget_s", "counts"),
+    [
+        ("burst", 1.5, 0.5, (1, 2)),  # 8192^3 on an H200: a timed pair after an untimed launch
+        ("burst", 0.03, 0.5, (17, 67)),
+        ("burst", 300.0, 0.5, (0, 1)),
+        ("burst", 100.0, 0.25, (1, 1)),
+        ("burst", 100.0, 0.5, (1, 2)),
+        ("burst", 880.0, 0.5, (0, 1)),  # E10's launch, allowed by hand
+        ("sustained", 880.0, 0.25, (0, 1)),
+    ],
+)
+def test_counts(regime: Regime, estimate_ms: float, budget_s: float, counts: Any) -> None:
+    assert launch_counts(regime, estimate_ms, budget_s) == counts
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+def test_replays_of_graphs_fit_the_strict_budget(regime: Regime) -> None:
+    estimate = GRAPH_BELOW_MS
+    while estimate > 1e-3:
+        untimed, timed = launch_counts(regime, estimate, WATCHDOG_BUDGET_S)
+        size, before, within = graph_counts(untimed, timed, estimate)
+        assert size * (before + within) * estimate <= WATCHDOG_BUDGET_S * 1000
+        assert timed - size < size * within <= timed
+        estimate *= 0.9
+
+
+# --- M5: what is no time -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("region_ms", [0.0, -1.0, 0.0005, math.nan])
+def test_a_region_within_the_resolution_of_events_is_rejected(region_ms: float) -> None:
+    assert "not above the 0.0005 ms of an event" in rejection(region_ms)
+
+
+def test_a_short_but_real_region_counts() -> None:
+    assert rejection(0.002) == ""
+
+
+# --- a GPU that only counts ----------------------------------------------------------------
+
+
+class FakeGpu:
+    """Executes nothing until someone synchronizes; knows the longest time that was queued."""
+
+    def __init__(self) -> None:
+        self.now_ms = self.queued_ms = self.longest_ms = 0.0
+        self.launches = self.synchronizations = self.capturing = 0
+
+    def queue(self, time_ms: float) -> None:
+        self.queued_ms += time_ms
+        self.longest_ms = max(self.longest_ms, self.queued_ms)
+
+    def synchronize(self) -> None:
+        self.now_ms += self.queued_ms
+        self.queued_ms = 0.0
+        self.synchronizations += 1
+
+
+class FakeStream:
+    def __init__(self, gpu: FakeGpu) -> None:
+        self.gpu = gpu
+
+    def synchronize(self) -> None:
+        self.gpu.synchronize()
+
+
+class FakeEvent:
+    def __init__(self) -> None:
+        self.at_ms = 0.0
+
+    def record(self, stream: FakeStream) -> None:
+        self.at_ms = stream.gpu.now_ms + stream.gpu.queued_ms
+
+    def elapsed_ms(self, later: FakeEvent) -> float:
+        return later.at_ms - self.at_ms
+
+
+class FakeGraph:
+    made = 0
+
+    def __init__(self, stream: FakeStream, queue: Any) -> None:
+        FakeGraph.made += 1
+        self._gpu, self.destroyed = stream.gpu, False
+        before = stream.gpu.queued_ms, stream.gpu.longest_ms
+        queue()
+        self._time_ms = stream.gpu.queued_ms - before[0]
+        stream.gpu.queued_ms, stream.gpu.longest_ms = before
+
+    def launch(self) -> None:
+        self._gpu.queue(self._time_ms)
+
+    def destroy(self) -> None:
+        self.destroyed = True
+
+
+class FakeKernel:
+    """Runs at `tflops` on whatever problem it is prepared for."""
+
+    in_place = False
+
+    def __init__(self, gpu: FakeGpu, tflops: float = 0.0, time_ms: float = 0.0) -> None:
+        self.stream: Any = FakeStream(gpu)
+        self._gpu, self._tflops, self._time_ms = gpu, tflops, time_ms
+        self.prepared: list[GemmProblem] = []
+        self.sets: list[int] = []
+        self.closed = False
+
+    def prepare(self, problem: GemmProblem, operands: Any) -> None:
+        self.prepared.append(problem)
+        if self._tflops:
+            self._time_ms = problem.flop / self._tflops / 1e9
+
+    def launch(self, index: int) -> None:
+        self._gpu.launches += 1
+        self.sets.append(index)
+        self._gpu.queue(self._time_ms)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeProbe:
+    def record(self, which: int, kernel: FakeKernel) -> None:
+        pass
+
+    def clock_mhz(self) -> float | None:
+        return 1980.0
+
+
+class FakeTelemetry:
+    def read(self) -> Reading:
+        return Reading(1980.0, 400.0, 50.0, "")
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    monkeypatch.setattr(measure, "Event", FakeEvent)
+    monkeypatch.setattr(measure, "Graph", FakeGraph)
+    monkeypatch.setattr(measure.time, "sleep", lambda seconds: None)
+    return FakeGpu()
+
+
+def sampler(budget_s: float) -> Sampler:
+    probe: Any = FakeProbe()
+    telemetry: Any = FakeTelemetry()
+    return Sampler(probe, telemetry, budget_s)
+
+
+@pytest.mark.parametrize("budget_s", [QUEUE_BUDGET_S, WATCHDOG_BUDGET_S])
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("time_ms", [0.004, 0.05, 0.06, 0.3, 1.5, 7.0, 60.0, 130.0, 240.0])
+def test_a_slow_kernel_never_has_more_than_the_budget_queued(
+    gpu: FakeGpu, time_ms: float, regime: Regime, budget_s: float
+) -> None:
+    kernel = FakeKernel(gpu, time_ms=time_ms)
+    sample = sampler(budget_s).sample(kernel, 3, regime, 0, time_ms)
+    assert gpu.longest_ms <= budget_s * 1000 * (1 + 1e-9)
+    assert gpu.queued_ms == 0, "everything was waited for"
+    assert sample.time_ms == pytest.approx(time_ms)
+    assert sample.rejected == ""
+    assert sample.submission == ("graph" if time_ms < GRAPH_BELOW_MS else "stream")
+
+
+def test_operand_sets_rotate_on_across_samples(gpu: FakeGpu) -> None:
+    kernel = FakeKernel(gpu, time_ms=1.0)
+    taker = sampler(0.5)
+    for round_ in (1, 2):
+        taker.sample(kernel, 4, "burst", round_, 1.0)
+    assert kernel.sets == [0, 1, 2, 3, 0, 1]
+
+
+def test_host_time_is_taken_in_some_rounds_only(gpu: FakeGpu) -> None:
+    taker = sampler(0.5)
+    kernel = FakeKernel(gpu, time_ms=1.0)
+    samples = [taker.sample(kernel, 1, "burst", round_, 1.0) for round_ in range(2 * HOST_EVERY)]
+    assert [s.round for s in samples if s.host_ms is not None] == [0, HOST_EVERY]
+
+
+def test_a_kernel_that_takes_no_time_is_rejected(gpu: FakeGpu) -> None:
+    sample = sampler(0.5).sample(FakeKernel(gpu), 1, "burst", 1, 1e-3)
+    assert sample.time_ms == 0
+    assert "not above" in sample.rejected
+
+
+def test_a_graph_is_captured_once_and_freed(gpu: FakeGpu) -> None:
+    FakeGraph.made = 0
+    kernel, taker = FakeKernel(gpu, time_ms=0.01), sampler(0.5)
+    for round_ in (1, 2, 3):
+        taker.sample(kernel, 1, "burst", round_, 0.01)
+    assert FakeGraph.made == 1
+    assert taker.sample(kernel, 1, "sustained", 1, 0.01).time_ms == pytest.approx(0.01)
+    assert FakeGraph.made == 2
+    graph: Any = taker._graphs[kernel][1]
+    taker.forget(kernel)
+    taker.forget(kernel)
+    assert graph.destroyed
+
+
+# --- E10: prediction -----------------------------------------------------------------------
+
+WORST = GemmProblem(16384, 16384, 16384)  # 8.796e12 FLOP: 0.88 s at 10 TFLOPS
+CONFIG = GemmConfig("cublas", variant="default")
+
+
+class FakeSession(GpuSession):
+    """`GpuSession` without a GPU: one kernel, made by the test."""
+
+    def __init__(self, kernel: FakeKernel, problem: GemmProblem, budget_s: float, **setup: Any):
+        self._budget_s, self._sampler = budget_s, sampler(budget_s)
+        self._setup = ProblemSetup(problem, "uniform", 0, **setup)
+        self._operands = self._reference = object()  # type: ignore[assignment]
+        self._kernels = {}
+        self._kernel = kernel
+
+    def _make(self, task: KernelTask) -> Any:
+        return self._kernel
+
+
+def load(kernel: FakeKernel, problem: GemmProblem, budget_s: float, **setup: Any) -> None:
+    FakeSession(kernel, problem, budget_s, **setup).load(KernelTask(CONFIG, None, 1))
+
+
+@pytest.mark.parametrize("budget_s", [QUEUE_BUDGET_S, WATCHDOG_BUDGET_S])
+def test_a_launch_predicted_too_long_is_refused_before_it_is_made(
+    gpu: FakeGpu, budget_s: float
+) -> None:
+    kernel = FakeKernel(gpu, tflops=10)
+    with pytest.raises(
+        TooLong, match=rf"predicted to take 0\.88 s, above the budget of {budget_s}"
+    ):
+        load(kernel, WORST, budget_s)
+    assert WORST not in kernel.prepared
+    assert gpu.longest_ms <= budget_s * 1000
+    assert kernel.closed
+
+
+def test_allowed_by_hand_it_runs(gpu: FakeGpu) -> None:
+    kernel = FakeKernel(gpu, tflops=10)
+    load(kernel, WORST, 0.25, allow_long_launches=True)
+    assert kernel.prepared == [WORST]
+    assert gpu.longest_ms == pytest.approx(879.6, rel=1e-3)
+
+
+def test_a_fast_kernel_is_not_refused(gpu: FakeGpu) -> None:
+    kernel = FakeKernel(gpu, tflops=600)
+    load(kernel, WORST, 0.25)
+    assert kernel.prepared[-1] == WORST
+    assert [problem.m for problem in kernel.prepared[:-1]] == list(PROBE_EXTENTS)
+
+
+@pytest.mark.parametrize("tflops", [0.02, 0.1, 1.0, 4.0])
+def test_the_ladder_of_probes_never_exceeds_the_budget_itself(gpu: FakeGpu, tflops: float) -> None:
+    """Each probe is 8 times the work before, and is only made if that is predicted to fit."""
+    kernel = FakeKernel(gpu, tflops=tflops)
+    with pytest.raises(TooLong):
+        load(kernel, WORST, 0.25)
+    assert gpu.longest_ms <= 250
+
+
+def test_small_problems_need_no_probe(gpu: FakeGpu) -> None:
+    kernel, problem = FakeKernel(gpu, tflops=1), GemmProblem(2048, 2048, 2048)
+    load(kernel, problem, 0.25)
+    assert kernel.prepared == [problem]
+
+
+def test_probes_keep_padding_and_scalars(gpu: FakeGpu) -> None:
+    """F4: without its lda=4104 a probe with K=4097 would be refused as misaligned."""
+    problem = GemmProblem(16384, 4096, 4097, layout="nn", beta=0.5, lda=4104)
+    kernel = FakeKernel(gpu, tflops=100)
+    load(kernel, problem, 0.25)
+    assert {(p.lda, p.beta, p.layout) for p in kernel.prepared} == {(4104, 0.5, "nn")}
+    assert [p.k for p in kernel.prepared] == [1024, 2048, 4096, 4097, 4097]
+
+
+def test_a_kernel_that_refuses_its_problem_is_closed(gpu: FakeGpu) -> None:
+    class Refuses(FakeKernel):
+        def prepare(self, problem: GemmProblem, operands: Any) -> None:
+            raise NotImplementable("no algorithm")
+
+    kernel = Refuses(gpu)
+    with pytest.raises(NotImplementable):
+        load(kernel, GemmProblem(512, 512, 512), 0.25)
+    assert kernel.closed
+
+
+# --- delivered clock -----------------------------------------------------------------------
+
+
+def clock(before: list[tuple[int, int]], after: list[tuple[int, int]], monkeypatch: Any) -> Any:
+    import struct
+    from types import SimpleNamespace
+
+    images = {}
+    for address, readings in enumerate((before, after)):
+        flat = [number for pair in readings for number in pair]
+        flat += [0] * (2 * measure.PROBE_SLOTS - len(flat))
+        images[address] = struct.pack(f"<{len(flat)}Q", *flat)
+    monkeypatch.setattr(measure, "download", lambda address, size: images[address])
+    probe = ClockProbe.__new__(ClockProbe)
+    probe._buffers = [SimpleNamespace(address=i, size_bytes=0) for i in (0, 1)]  # type: ignore[misc]
+    return probe.clock_mhz()
+
+
+def test_the_clock_is_cycles_over_global_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = [(1000, 5000), (7_000_000, 5000), (0, 0)]
+    after = [(1000 + 3_960_000, 5000 + 2_000_000), (7_000_000 + 3_960_000, 2_005_000), (0, 0)]
+    assert clock(before, after, monkeypatch) == 1980.0
+
+
+def test_a_clock_that_did_not_move_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert clock([(1000, 5000)], [(1000, 5000)], monkeypatch) is None
+    assert clock([], [], monkeypatch) is None
