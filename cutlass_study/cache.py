@@ -84,7 +84,7 @@ class KernelCache:
             if resources is None:
                 return KernelBuild(record, None, str(meta["error"]))
             cubin = (entry / "kernel.cubin").read_bytes()
-        except (OSError, ValueError, TypeError, KeyError, EnvironmentProblem):
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, EnvironmentProblem):
             return None
         if record.key != key or hashlib.sha256(cubin).hexdigest() != meta["sha256"]:
             return None

@@ -186,11 +186,10 @@ def measure_present_gpu(
     from cutlass_study.device import open_device, query_device
     from cutlass_study.measure import ClockProbe, Sampler
     from cutlass_study.sweep_options import queue_budget_s
-    from cutlass_study.telemetry import Telemetry
 
     device = query_device(open_device())
     probe = ClockProbe(device.arch, device.sm_count)
-    sampler = Sampler(probe, Telemetry(device.uuid), queue_budget_s(device.watchdog))
+    sampler = Sampler(probe, queue_budget_s(device.watchdog))
     found = measure_ceilings(
         device.arch, device.sm_count, device.l2_bytes, sampler, samples, extra=extra
     )

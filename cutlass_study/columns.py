@@ -21,7 +21,7 @@ _INTEGER = (
 _FLOAT = (
     "alpha beta occupancy time_ms time_iqr_ms tflops host_time_ms host_ms ratio_to_cublas "
     "ratio_low ratio_high sm_clock_mhz nvml_clock_mhz power_w temperature_c peak_share "
-    "max_abs_error max_rel_error"
+    "max_abs_error max_rel_error energy_j flop_per_clk_sm"
 )
 INTEGER_COLUMNS = frozenset(_INTEGER.split())
 FLOAT_COLUMNS = frozenset(_FLOAT.split())

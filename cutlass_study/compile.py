@@ -35,6 +35,7 @@ WORKER_BYTES = {"sm80": 1_300 << 20, "sm90": 3_000 << 20, "wmma": 400 << 20}
 # Seconds per kernel on one core of a 2024 server, header cache warm: for the plan only.
 EXPECTED_SECONDS = {"sm80": 1.8, "sm90": 22.0, "wmma": 0.3}
 _HEADER_SUFFIXES = (".h", ".hpp", ".cuh", ".inl")
+DIED = "the compiler process died"
 _header_cache: Path | None = None
 Result = tuple[bytes | None, str, float, str | None]  # cubin, log, seconds, error
 
@@ -148,7 +149,7 @@ def _run_pool(jobs: list[Job], workers: int) -> Iterator[tuple[int, Result]]:
             try:
                 yield futures[future], future.result()
             except BrokenProcessPool:
-                yield futures[future], (None, "", 0.0, "the compiler process died")
+                yield futures[future], (None, "", 0.0, DIED)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
         shutil.rmtree(scratch, ignore_errors=True)
@@ -158,7 +159,7 @@ def _compile_all(jobs: list[Job], workers: int) -> Iterator[tuple[int, Result]]:
     """Like `_run_pool`, but one dying worker takes only its own job along, not the whole pool's."""
     died = []
     for index, result in _run_pool(jobs, workers):
-        if result[3] == "the compiler process died":
+        if result[3] == DIED:
             died.append(index)
         else:
             yield index, result
@@ -203,7 +204,8 @@ def compile_kernels(
         for index, result in _compile_all([same[0] for _, same in entries], count):
             key, same = entries[index]
             build = _build(same[0], key, toolchain, result)
-            cache.store(build, same[0].source.text, result[1])
+            if build.error != DIED:  # perhaps for want of memory, so the next run tries again
+                cache.store(build, same[0].source.text, result[1])
             for job in same:
                 builds[job] = build
                 on_done(job, build)

@@ -85,8 +85,10 @@ class CublasLtKernel:
 
     in_place = False
 
-    def __init__(self) -> None:
+    def __init__(self, choice: int | None = None) -> None:
+        """`choice` names the candidate if it was chosen before; else `prepare` tries them all."""
         self.stream = Stream()
+        self.choice, self._given = choice, choice
         self._handle = cublasLt.create()
         self._described = False
         self._calls: list[tuple[Any, ...]] = []
@@ -95,11 +97,17 @@ class CublasLtKernel:
         self._scalars = np.array([problem.alpha, problem.beta], dtype=np.float32)
         self._describe(problem)
         candidates = self._candidates()
+        self.choice = self._given
+        if self.choice is None or self.choice >= len(candidates):
+            self.choice = self._fastest(operands.sets, candidates)
+        self._bind(operands.sets, candidates[self.choice])
+
+    def _fastest(self, sets: list[OperandSet], candidates: list[int]) -> int:
         times = []
         for algorithm in candidates:
-            self._bind(operands.sets, algorithm)
-            times.append(self._trial(len(operands.sets)))
-        self._bind(operands.sets, candidates[int(np.argmin(times))])
+            self._bind(sets, algorithm)
+            times.append(self._trial(len(sets)))
+        return int(np.argmin(times))
 
     def _describe(self, problem: GemmProblem) -> None:
         self._forget_description()

@@ -13,7 +13,7 @@ import cutlass_study
 from cutlass_study.driver import call
 from cutlass_study.gpus import arch_of
 from cutlass_study.records import DeviceRecord, EnvironmentProblem
-from cutlass_study.telemetry import Telemetry
+from cutlass_study.telemetry import Nvml
 
 _ATTRIBUTE = driver.CUdevice_attribute
 
@@ -66,7 +66,7 @@ def query_device(device: Any) -> DeviceRecord:
     )
     version = int(call(driver.cuDriverGetVersion))
     uuid = _uuid(device)
-    telemetry = Telemetry(uuid)
+    telemetry = Nvml(uuid)
     return DeviceRecord(
         name=bytes(call(driver.cuDeviceGetName, 256, device)).split(b"\0")[0].decode(),
         arch=arch_of(capability),

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cutlass_study.config import GemmProblem
 from cutlass_study.cublas import CublasKernel, CublasLtKernel
 from cutlass_study.device import open_device, query_device
 from cutlass_study.driver import Stream
 from cutlass_study.kernels import CutlassKernel, Kernel, NotImplementable, WmmaKernel
 from cutlass_study.measure import ClockProbe, Sampler
 from cutlass_study.operands import Operands
-from cutlass_study.records import DeviceRecord, Regime, Sample
+from cutlass_study.peaks import Ceiling
+from cutlass_study.records import DeviceRecord, Regime
 from cutlass_study.sweep_options import queue_budget_s
-from cutlass_study.tasks import KernelTask, ProblemSetup, Verification
-from cutlass_study.telemetry import Telemetry
+from cutlass_study.tasks import KernelTask, ProblemSetup, Taken, Verification
 from cutlass_study.verify import Reference
 
 PROBE_EXTENTS = (1024, 2048, 4096, 8192)  # sizes tried before a launch that may be too long
@@ -25,62 +24,80 @@ class TooLong(RuntimeError):
     """A single launch is predicted to exceed the watchdog budget."""
 
 
+class OpenProblem:
+    """Operands of one problem, the reference D if it was asked for, and its prepared kernels."""
+
+    def __init__(self, setup: ProblemSetup, operands: Operands, reference: Reference | None):
+        self.setup, self.operands, self.reference = setup, operands, reference
+        self.kernels: dict[str, Kernel] = {}
+
+
 class GpuSession:
-    """State of the child: the device, the open problem, and the kernels prepared for it."""
+    """State of the child: the device, and the problems that are open."""
 
     def __init__(self) -> None:
         self.device = query_device(open_device())
         self._budget_s = queue_budget_s(self.device.watchdog)
         self._stream = Stream()
         probe = ClockProbe(self.device.arch, self.device.sm_count)
-        self._sampler = Sampler(probe, Telemetry(self.device.uuid), self._budget_s)
-        self._setup: ProblemSetup | None = None
-        self._operands: Operands | None = None
-        self._reference: Reference | None = None
-        self._kernels: dict[str, Kernel] = {}
+        self._sampler = Sampler(probe, self._budget_s)
+        self._open: dict[ProblemSetup, OpenProblem] = {}
 
     def describe(self) -> DeviceRecord:
         return self.device
 
+    def ceilings(self) -> list[Ceiling]:
+        """Measure what this card can do at most; takes some seconds."""
+        from cutlass_study.ceilings import measure_ceilings
+
+        device = self.device
+        return measure_ceilings(device.arch, device.sm_count, device.l2_bytes, self._sampler)
+
     def open_problem(self, setup: ProblemSetup, with_reference: bool) -> int:
         """Make operands (and the reference) of a problem; return the number of operand sets."""
-        self.close_problem()
-        self._setup = setup
-        self._operands = Operands(
-            setup.problem, setup.distribution, setup.seed, self.device.arch,
-            self.device.l2_bytes, self._stream,
-        )  # fmt: skip
+        self.close_problem(setup)
+        arch = self.device.arch
+        operands = Operands(
+            setup.problem, setup.distribution, setup.seed, arch, self.device.l2_bytes, self._stream
+        )
+        reference = None
         if with_reference:
-            self._reference = Reference(
-                self._operands, self.device.arch, self._budget_s, self._stream
-            )
-        return len(self._operands.sets)
+            reference = Reference(operands, arch, self._budget_s, self._stream)
+        self._open[setup] = OpenProblem(setup, operands, reference)
+        return len(operands.sets)
 
-    def close_problem(self) -> None:
-        for kernel in self._kernels.values():
+    def close_problem(self, setup: ProblemSetup) -> None:
+        """Free a problem and its kernels, if it is open."""
+        found = self._open.pop(setup, None)
+        if found is None:
+            return
+        for kernel in found.kernels.values():
             self._sampler.forget(kernel)
             kernel.close()
-        self._kernels.clear()
-        for part in (self._operands, self._reference):
-            if part is not None:
-                part.free()
-        self._operands = self._reference = self._setup = None
+        found.operands.free()
+        if found.reference is not None:
+            found.reference.free()
+
+    def close_all(self) -> None:
+        """Free every open problem."""
+        for setup in list(self._open):
+            self.close_problem(setup)
 
     def _make(self, task: KernelTask) -> Kernel:
         if task.config.family == "cublas":
-            return CublasKernel() if task.config.variant == "default" else CublasLtKernel()
+            is_default = task.config.variant == "default"
+            return CublasKernel() if is_default else CublasLtKernel(task.choice)
         assert task.image is not None
         if task.config.family == "wmma":
             return WmmaKernel(task.config, task.image)
         return CutlassKernel(task.config, task.image, self.device.sm_count, task.ctas_per_sm)
 
-    def _predict_ms(self, kernel: Kernel, problem: GemmProblem) -> float:
+    def _predict_ms(self, kernel: Kernel, operands: Operands) -> float:
         """Upper estimate of one launch, from ever larger probes that stay within the budget.
 
         A smaller problem uses the GPU less well, so scaling it up by FLOP over-predicts.
         """
-        assert self._operands
-        predicted = 0.0
+        predicted, problem = 0.0, operands.problem
         for extent in PROBE_EXTENTS:
             m, n, k = (min(side, extent) for side in problem.shape)
             small = replace(problem, m=m, n=n, k=k)  # lda stays: it decides what can be loaded
@@ -88,54 +105,67 @@ class GpuSession:
                 self._budget_s * 1000 * problem.flop
             ):
                 break
-            kernel.prepare(small, self._operands)
+            kernel.prepare(small, operands)
             self._sampler.time_once(kernel)  # loads the kernel
             predicted = self._sampler.time_once(kernel) * problem.flop / small.flop
         return predicted
 
-    def _refuse_long(self, kernel: Kernel, problem: GemmProblem) -> None:
-        assert self._setup
-        if problem.flop <= SAFE_FLOP or self._setup.allow_long_launches:
+    def _refuse_long(self, kernel: Kernel, found: OpenProblem) -> None:
+        if found.setup.problem.flop <= SAFE_FLOP or found.setup.allow_long_launches:
             return
-        predicted = self._predict_ms(kernel, problem)
+        predicted = self._predict_ms(kernel, found.operands)
         if predicted > self._budget_s * 1000:
             raise TooLong(
                 f"one launch is predicted to take {predicted / 1000:.2f} s, above the budget of "
                 f"{self._budget_s} s between synchronizations; --allow-long-launches runs it"
             )
 
-    def load(self, task: KernelTask) -> None:
-        """Prepare a kernel for the open problem, after predicting that a launch is short enough.
+    def load(self, setup: ProblemSetup, task: KernelTask) -> int | None:
+        """Prepare a kernel for an open problem, after predicting that a launch is short enough.
 
         It is launched once: code that is loaded lazily must not slow the first timed launch.
+        Returns which of its candidates cuBLASLt's kernel chose.
         """
-        assert self._setup and self._operands
+        found = self._open[setup]
         kernel = self._make(task)
         try:
-            self._refuse_long(kernel, self._setup.problem)
-            kernel.prepare(self._setup.problem, self._operands)
+            self._refuse_long(kernel, found)
+            kernel.prepare(setup.problem, found.operands)
         except (NotImplementable, TooLong):  # after any other failure the process is replaced
             kernel.close()
             raise
         kernel.launch(0)
         kernel.stream.synchronize()
-        self._kernels[task.config.name] = kernel
+        found.kernels[task.config.name] = kernel
+        return kernel.choice if isinstance(kernel, CublasLtKernel) else None
 
-    def verify(self, name: str) -> Verification:
+    def verify(self, setup: ProblemSetup, name: str) -> Verification:
         """Run a loaded kernel once into a poisoned D and compare all of D."""
-        assert self._operands and self._reference
-        kernel = self._kernels[name]
-        self._operands.poison(0, copy_c=kernel.in_place)
+        found = self._open[setup]
+        assert found.reference
+        kernel = found.kernels[name]
+        found.operands.poison(0, copy_c=kernel.in_place)
         kernel.launch(0)
         kernel.stream.synchronize()
-        verdict = self._reference.compare()
-        estimate = self._sampler.time_once(kernel)
+        verdict = found.reference.compare()
         return Verification(
-            verdict.reason, verdict.max_abs_error, verdict.max_rel_error, max(estimate, 1e-3)
+            verdict.reason,
+            verdict.max_abs_error,
+            verdict.max_rel_error,
+            max(self._sampler.time_once(kernel), 1e-3),
+            verdict.overflows,
         )
 
-    def sample(self, name: str, regime: Regime, round_: int, estimate_ms: float) -> Sample:
-        assert self._operands
-        return self._sampler.sample(
-            self._kernels[name], len(self._operands.sets), regime, round_, estimate_ms
-        )
+    def sample(
+        self,
+        setup: ProblemSetup,
+        name: str,
+        regime: Regime,
+        round_: int,
+        estimate_ms: float,
+        gap_s: float | None,
+    ) -> Taken:
+        """One sample of a loaded kernel."""
+        found = self._open[setup]
+        sets = len(found.operands.sets)
+        return self._sampler.take(found.kernels[name], sets, regime, round_, estimate_ms, gap_s)

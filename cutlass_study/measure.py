@@ -19,12 +19,13 @@ from cutlass_study.driver import Arguments, Event, Graph, address, allocate, cal
 from cutlass_study.kernels import Kernel
 from cutlass_study.operands import support_module
 from cutlass_study.records import Regime, Sample
-from cutlass_study.telemetry import Telemetry
+from cutlass_study.tasks import Taken
 
 BURST_GAP_S = 0.02
 PROBE_SLOTS = 1024  # more than any GPU has SMs
 HOST_EVERY = 4  # rounds between host-side timings, which cost an extra batch
 HOST_BATCH_MS, HOST_LAUNCHES = 3.0, 100
+PLANNED_SHARE = 0.8  # of the budget: under a power limit a launch takes longer than was estimated
 GRAPH_BELOW_MS = 0.06  # shorter kernels would be timed by how fast the host can launch
 GRAPH_MS = 10.0  # work in one graph: the pause between two replays is far below a thousandth of it
 MIN_TIME_MS = 0.0005  # resolution of a CUDA event: a shorter "time" means that nothing ran
@@ -43,7 +44,7 @@ PLANS: dict[Regime, RegimePlan] = {
     "burst": RegimePlan(BURST_GAP_S, 0.5, 2.0),
     # Under a power limit the clock hunts: on an H200 blocks of 50 ms vary by 2.4 %, of 0.4 s by
     # 0.2 to 0.5 % (delivered clock, cuBLAS 8192³), while cycles per launch vary by 0.05 %.
-    "sustained": RegimePlan(0.0, 60.0, 400.0),
+    "sustained": RegimePlan(0.0, 50.0, 340.0),
 }
 
 
@@ -52,7 +53,7 @@ def launch_counts(regime: Regime, estimate_ms: float, budget_s: float) -> tuple[
     plan = PLANS[regime]
     untimed = max(1, math.ceil(plan.untimed_ms / estimate_ms))
     timed = max(2, math.ceil(plan.timed_ms / estimate_ms))
-    allowed = int(budget_s * 1000 / estimate_ms)
+    allowed = int(PLANNED_SHARE * budget_s * 1000 / estimate_ms)
     if untimed + timed > allowed:
         timed = max(1, min(timed, allowed * timed // (untimed + timed)))
         untimed = max(0, min(untimed, allowed - timed))
@@ -100,8 +101,8 @@ class ClockProbe:
 class Sampler:
     """Takes samples of any kernel, all in the same way."""
 
-    def __init__(self, probe: ClockProbe, telemetry: Telemetry, budget_s: float) -> None:
-        self._probe, self._telemetry, self.budget_s = probe, telemetry, budget_s
+    def __init__(self, probe: ClockProbe, budget_s: float) -> None:
+        self._probe, self.budget_s = probe, budget_s
         self._start, self._end = Event(), Event()
         self._next_set = 0
         self._graphs: dict[Kernel, tuple[int, Graph]] = {}
@@ -135,15 +136,37 @@ class Sampler:
         return self._start.elapsed_ms(self._end)
 
     def sample(
-        self, kernel: Kernel, sets: int, regime: Regime, round_: int, estimate_ms: float
+        self,
+        kernel: Kernel,
+        sets: int,
+        regime: Regime,
+        round_: int,
+        estimate_ms: float,
+        gap_s: float | None = None,
     ) -> Sample:
-        """One sample over `sets` rotated operand sets; nothing else may be running on the GPU."""
+        """One sample, without what NVML knows of it. See `take`."""
+        return self.take(kernel, sets, regime, round_, estimate_ms, gap_s).sample
+
+    def take(
+        self,
+        kernel: Kernel,
+        sets: int,
+        regime: Regime,
+        round_: int,
+        estimate_ms: float,
+        gap_s: float | None = None,
+    ) -> Taken:
+        """One sample over `sets` rotated operand sets; nothing else may be running on the GPU.
+
+        `gap_s` is the idle time before it, by default the regime's own.
+        """
         untimed, timed = launch_counts(regime, estimate_ms, self.budget_s)
         graph, before, within = None, 0, 0
         if estimate_ms < GRAPH_BELOW_MS:
             size, before, within = graph_counts(untimed, timed, estimate_ms)
             graph, timed = self._graph(kernel, sets, size), size * within
-        time.sleep(PLANS[regime].gap_s)
+        time.sleep(PLANS[regime].gap_s if gap_s is None else gap_s)
+        started_s = time.monotonic()
         self._queue(kernel, sets, untimed, graph, before)
         self._probe.record(0, kernel)
         self._start.record(kernel.stream)
@@ -151,22 +174,23 @@ class Sampler:
         self._end.record(kernel.stream)
         self._probe.record(1, kernel)
         kernel.stream.synchronize()
-        reading = self._telemetry.read()
+        ended_s = time.monotonic()
         time_ms = self._start.elapsed_ms(self._end) / timed
-        return Sample(
+        sample = Sample(
             regime=regime,
             round=round_,
             time_ms=time_ms,
             launches=timed,
             host_ms=None if round_ % HOST_EVERY else self._host_ms(kernel, sets, estimate_ms),
             sm_clock_mhz=self._probe.clock_mhz(),
-            nvml_clock_mhz=reading.sm_clock_mhz,
-            power_w=reading.power_w,
-            temperature_c=reading.temperature_c,
-            throttle_reasons=reading.throttle_reasons,
+            nvml_clock_mhz=None,
+            power_w=None,
+            temperature_c=None,
+            throttle_reasons="",
             rejected=rejection(time_ms * timed),
             submission="graph" if graph else "stream",
         )
+        return Taken(sample, started_s, ended_s)
 
     def _queue(
         self, kernel: Kernel, sets: int, count: int, graph: Graph | None, replays: int

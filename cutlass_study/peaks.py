@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 from cutlass_study.records import Sample
 
@@ -53,6 +53,12 @@ class Ceiling:
     flop_per_clk_sm: float | None
     sm_clock_mhz: float | None
     samples: tuple[Sample, ...]
+
+
+def ceiling_from(record: dict[str, Any]) -> Ceiling:
+    """Rebuild a ceiling from `dataclasses.asdict`."""
+    samples = tuple(Sample(**sample) for sample in record["samples"])
+    return Ceiling(**{**record, "samples": samples})
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,6 +213,18 @@ def _summary(
         "planned": planned,
         "recorded": len(outcomes),
         "device": asdict(store.device()),
+        "ceilings": [
+            {
+                "name": ceiling.name,
+                "value": ceiling.value,
+                "unit": ceiling.unit,
+                "flop_per_clk_sm": ceiling.flop_per_clk_sm,
+                "sm_clock_mhz": ceiling.sm_clock_mhz,
+                "times_ms": [sample.time_ms for sample in ceiling.samples],
+                "clocks_mhz": [sample.sm_clock_mhz for sample in ceiling.samples],
+            }
+            for ceiling in store.ceilings()
+        ],
         "builds": [
             dict(zip(fields, (*kind, count), strict=True)) for kind, count in builds.items()
         ],

@@ -127,6 +127,7 @@ class Sample:
     throttle_reasons: str
     rejected: str = ""
     submission: str = "stream"  # "graph": the launches were replayed as one CUDA graph
+    energy_j: float | None = None  # per launch, where the region was long enough to tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +199,8 @@ RESULT_COLUMNS = (
     "samples",
     "sm_clock_mhz",
     "power_w",
+    "energy_j",
+    "flop_per_clk_sm",
     "peak_share",
     "max_abs_error",
     "max_rel_error",
@@ -220,4 +223,5 @@ SAMPLE_COLUMNS = (
     "throttle_reasons",
     "rejected",
     "submission",
+    "energy_j",
 )

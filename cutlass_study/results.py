@@ -24,8 +24,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from cutlass_study import schema
+from cutlass_study import peaks, schema
 from cutlass_study.columns import identity_from_values, identity_key, identity_values
+from cutlass_study.peaks import Ceiling
 from cutlass_study.records import (
     BuildRecord,
     DeviceRecord,
@@ -152,6 +153,17 @@ class ResultsStore:
             )
             self._touch()
 
+    def add_ceilings(self, ceilings: Iterable[Ceiling]) -> None:
+        """Record what the card can do at most, as measured in this run."""
+        with self._transaction():
+            for ceiling in ceilings:
+                values = {
+                    "run_id": self._run_id,
+                    "name": ceiling.name,
+                    "record": json.dumps(asdict(ceiling)),
+                }
+                schema.insert(self._connection, "ceiling", values, replace=True)
+
     # --- reading ---------------------------------------------------------------------------
 
     def done(
@@ -187,6 +199,15 @@ class ResultsStore:
     def runs(self) -> list[RunRecord]:
         """The runs of this campaign that recorded anything, oldest first."""
         return [schema.run_record(row) for row in self._select("runs")]
+
+    def ceilings(self) -> list[Ceiling]:
+        """The newest ceilings of this campaign."""
+        marks = ", ".join("?" * len(self._run_ids()))
+        rows = self._connection.execute(
+            f"SELECT record, MAX(run_id) FROM ceiling WHERE run_id IN ({marks}) GROUP BY name",
+            self._run_ids(),
+        )
+        return [peaks.ceiling_from(json.loads(row["record"])) for row in rows]
 
     def device(self) -> DeviceRecord:
         """The device of this store's run."""

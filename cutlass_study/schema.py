@@ -58,6 +58,8 @@ _TABLES = (
     f"""CREATE TABLE sample (id INTEGER PRIMARY KEY, run_id INTEGER NOT NULL REFERENCES run,
         configuration_id INTEGER NOT NULL REFERENCES configuration, {_typed(SAMPLE_FIELDS)})""",
     "CREATE INDEX sample_by_configuration ON sample (configuration_id)",
+    "CREATE TABLE ceiling (run_id INTEGER NOT NULL REFERENCES run, name TEXT NOT NULL, record TEXT"
+    " NOT NULL, PRIMARY KEY (run_id, name))",
 )
 
 # The campaign of run ?1, and every campaign that was being written at the same time.

@@ -45,9 +45,9 @@ constexpr int kSwizzle = {config.swizzle};
 def interface_source(config: GemmConfig, problem: GemmProblem) -> str:
     """The same kernel as declared to and emitted by CUTLASS's Python interface.
 
-    `cutlass_library` emits the operand-swapped, column-major form and then undoes the swap, so C is
-    declared column-major here to arrive at the row-major type (the emitted type and the template's
-    are one and the same).
+    For a column-major C, `cutlass_library` emits the kernel of the transposed problem. So what is
+    declared is D^T = B^T A^T with a column-major D^T, and what it emits is the row-major type of
+    the templates (one and the same type, so the tile is not swapped).
     """
     import cutlass_library as cl
     from cutlass_library.gemm_operation import EmitGemmUniversalInstance, GemmOperation
@@ -55,7 +55,7 @@ def interface_source(config: GemmConfig, problem: GemmProblem) -> str:
     assert config.threadblock_shape and config.stages
     half, single = cl.DataType.f16, cl.DataType.f32
     output = single if problem.output == "f32" else half
-    layout_b = cl.LayoutType.ColumnMajor if problem.layout == "tn" else cl.LayoutType.RowMajor
+    b_transposed = cl.LayoutType.RowMajor if problem.layout == "tn" else cl.LayoutType.ColumnMajor
     instruction = cl.MathInstruction(
         [16, 8, 16], half, half, single, cl.OpcodeClass.TensorOp, cl.MathOperation.multiply_add
     )
@@ -71,8 +71,8 @@ def interface_source(config: GemmConfig, problem: GemmProblem) -> str:
         cl.GemmKind.Universal,
         80,
         tile,
-        cl.TensorDescription(half, cl.LayoutType.RowMajor, config.alignment),
-        cl.TensorDescription(half, layout_b, config.alignment),
+        cl.TensorDescription(half, b_transposed, config.alignment),
+        cl.TensorDescription(half, cl.LayoutType.ColumnMajor, config.alignment),
         cl.TensorDescription(output, cl.LayoutType.ColumnMajor, config.epilogue_width),
         single,
         cl.EpilogueFunctor.LinearCombination,

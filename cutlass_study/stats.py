@@ -49,6 +49,8 @@ class Derived:
     ratio_high: float | None = None
     sm_clock_mhz: float | None = None
     power_w: float | None = None
+    energy_j: float | None = None
+    flop_per_clk_sm: float | None = None
     peak_share: float | None = None
 
 
@@ -189,6 +191,18 @@ def peak_share(
     return achieved_tflops * 1e6 / (sm_count * flop_per_clk_sm * sm_clock_mhz)
 
 
+def flop_per_clk_sm(problem: GemmProblem, samples: Iterable[Sample], sm_count: int) -> float | None:
+    """Median FLOP per delivered clock cycle and SM; None where no clock was delivered."""
+    if not sm_count:
+        return None
+    cycles = [
+        sample.time_ms * sample.sm_clock_mhz * 1000 if sample.sm_clock_mhz else None
+        for sample in samples
+    ]
+    middle = _median_of(cycles)
+    return problem.flop / middle / sm_count if middle else None
+
+
 def derive(
     problem: GemmProblem,
     samples: Sequence[Sample],
@@ -224,6 +238,8 @@ def derive(
         ratio_high=interval[1] if interval else None,
         sm_clock_mhz=clock,
         power_w=_median_of([sample.power_w for sample in kept]),
+        energy_j=_median_of([sample.energy_j for sample in kept]),
+        flop_per_clk_sm=flop_per_clk_sm(problem, kept, sm_count),
         peak_share=peak_share(achieved, sm_count, peak_flop_per_clk_sm, clock),
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cutlass_study import peaks
 from cutlass_study.cache import KernelCache
 from cutlass_study.compile import Job
 from cutlass_study.footprint import fit_entries
@@ -24,15 +25,10 @@ from cutlass_study.space import Axes, Entry, entries
 from cutlass_study.study_data import load
 from cutlass_study.sweep import Sweep, with_controls
 from cutlass_study.sweep_options import SweepOptions
-from cutlass_study.worker import Worker
+from cutlass_study.telemetry import Nvml, TelemetryLog
+from cutlass_study.worker import Worker, WorkerFailure
 
-# Dense FP16 FLOP/clk/SM with FP32 accumulate, by device name. Sources: H100/H200 4096 and
-# L4/L40S 1024, NVIDIA H100 and Ada architecture white papers; GeForce Ada has half its rate.
-PEAK_FLOP_PER_CLK_SM = (
-    (r"H100|H200|GH200", 4096.0),
-    (r"\bL4\b|L40", 1024.0),
-    (r"RTX 40\d\d", 512.0),
-)
+CEILINGS_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +42,10 @@ class Request:
     workers: int | None = None
 
 
-def peak_flop_per_clk_sm(device_name: str) -> float | None:
-    """Documented tensor rate per clock and SM of a named device; `None` if not tabulated."""
-    for pattern, rate in PEAK_FLOP_PER_CLK_SM:
-        if re.search(pattern, device_name):
-            return rate
-    return None
+def peak_rate(store: ResultsStore) -> float | None:
+    """FLOP/clk/SM with FP32 accumulate: as measured on this card, else as documented for it."""
+    measured = peaks.peak_flop_per_clk_sm(store.ceilings())
+    return measured or peaks.nominal_flop_per_clk_sm(store.device().name)
 
 
 def slug(device_name: str) -> str:
@@ -144,6 +138,15 @@ def measured_plan(
     return make_plan(items, compilations(found, limits), request.cache, request.options, device)
 
 
+def measure_ceilings(worker: Worker, store: ResultsStore, reporter: Reporter) -> None:
+    """Measure and record the card's own peaks; a failure costs the shares of peak, no more."""
+    reporter.stage("measure the card's peaks", 1)
+    try:
+        store.add_ceilings(worker.request("ceilings", timeout_s=CEILINGS_TIMEOUT_S))
+    except WorkerFailure as failure:
+        reporter.message(f"the card's peaks are not measured: {failure}")
+
+
 def measure(
     request: Request,
     found: Sequence[Entry],
@@ -161,15 +164,13 @@ def measure(
     device = store.device()
     items = compiled(request, found, limits, reporter)
     items = with_controls(items, device.arch, request.options.inputs)
+    telemetry = TelemetryLog(Nvml(device.uuid).read)
     try:
-        Sweep(worker, store, request.options, reporter).run(items)
+        measure_ceilings(worker, store, reporter)
+        Sweep(worker, store, request.options, reporter, telemetry).run(items)
     finally:
-        export(
-            store,
-            directory,
-            planned=len(items),
-            peak_flop_per_clk_sm=peak_flop_per_clk_sm(device.name),
-        )
+        telemetry.stop()
+        export(store, directory, planned=len(items), peak_flop_per_clk_sm=peak_rate(store))
     data = load(directory)
     return Measurement(
         Counter(data.results["outcome"].astype(str)),

@@ -8,79 +8,30 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from cutlass_study import stats
 from cutlass_study.config import GemmProblem
+from cutlass_study.gpu_client import OUTCOME_OF, GpuClient, ProblemLost
 from cutlass_study.prepare import Inputs, Prepared
-from cutlass_study.records import Identity, Outcome, Regime, RowOutcome, Sample
+from cutlass_study.records import Identity, Regime, RowOutcome, Sample
 from cutlass_study.reporter import Reporter
 from cutlass_study.results import ResultsStore
+from cutlass_study.rounds import (
+    MAX_ROUNDS,
+    MIN_ROUNDS,
+    BurstGap,
+    Candidate,
+    control_of,
+    round_order,
+    stop_reason,
+)
 from cutlass_study.space import CUBLAS, Entry
 from cutlass_study.sweep_options import SweepOptions
-from cutlass_study.tasks import KernelTask, ProblemSetup, Verification
+from cutlass_study.telemetry import TelemetryLog
 from cutlass_study.worker import Worker, WorkerFailure
 
-OPEN_TIMEOUT_S = 900.0  # operands and the FP64 reference, slow on cards without fast FP64
-VERIFY_TIMEOUT_S = 120.0
-SAMPLE_TIMEOUT_S = 30.0
-CONTROL_EVERY = 12  # configurations between two control samples within a round
-TARGET_HALF_WIDTH: dict[Regime, float] = {"burst": 0.002, "sustained": 0.01}
-MIN_ROUNDS: dict[Regime, int] = {"burst": 12, "sustained": 6}
-MAX_ROUNDS: dict[Regime, int] = {"burst": 400, "sustained": 100}
 SETTLED_CLOCK = 0.005  # relative spread of the control's clock over SETTLED_SAMPLES samples
 SETTLED_SAMPLES, SETTLE_TIMEOUT_S = 4, 5.0
-OUTCOME_OF: dict[str, Outcome] = {
-    "not_implementable": "not_implementable",
-    "launch_failed": "launch_failed",
-    "timeout": "timeout",
-    "died": "launch_failed",
-    "bug": "launch_failed",
-}
-
-
-@dataclass(slots=True)
-class Candidate:
-    """A verified kernel during sampling."""
-
-    item: Prepared
-    row: RowOutcome
-    estimate_ms: float
-    samples: list[Sample] = field(default_factory=list)
-    spent_s: float = 0.0
-    stop_reason: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.item.entry.config.name
-
-    @property
-    def identity(self) -> Identity:
-        return self.row.identity
-
-
-@dataclass(slots=True)
-class Held:
-    """What a child process holds: an open problem and kernels. Gone with its generation."""
-
-    generation: int
-    setup: ProblemSetup
-    with_reference: bool
-    loaded: set[str] = field(default_factory=set)
-
-    def serves(self, generation: int, setup: ProblemSetup, with_reference: bool) -> bool:
-        """Whether the present child has this problem open, with a reference if one is needed."""
-        return (self.generation, self.setup) == (generation, setup) and (
-            self.with_reference or not with_reference
-        )
-
-
-class ProblemLost(Exception):
-    """The problem itself can't be opened (no memory for it, say), so none of its rows can run."""
-
-    def __init__(self, failure: WorkerFailure) -> None:
-        super().__init__(f"the problem could not be opened: {failure}")
-        self.outcome = OUTCOME_OF[failure.kind]
 
 
 def with_controls(items: Sequence[Prepared], arch: str, inputs: Inputs) -> list[Prepared]:
@@ -105,26 +56,29 @@ class Sweep:
         store: ResultsStore,
         options: SweepOptions,
         reporter: Reporter,
+        telemetry: TelemetryLog | None = None,
     ) -> None:
-        self._worker, self._store = worker, store
-        self._options, self._reporter = options, reporter
+        self._gpu = GpuClient(worker, telemetry, options.allow_long_launches)
+        self._store, self._options, self._reporter = store, options, reporter
         self._random = random.Random(options.inputs.seed)
-        self._held: Held | None = None
 
-    def run(self, items: Sequence[Prepared]) -> None:
-        """Measure every pending item; record the others' outcomes first, so none can be lost."""
+    def run(self, items: Sequence[Prepared], *, together: bool = False) -> None:
+        """Measure every pending item; record the others' outcomes first, so none can be lost.
+
+        Rounds are per problem, or over everything at once where it is to be compared `together`.
+        """
         with self._store.batch():
             for item in items:
                 if item.build is not None:
                     self._store.add_build(item.build.record)
                 if not item.pending:
                     self._store.add_outcome(item.row)
-        groups: dict[GemmProblem, list[Prepared]] = {}
+        groups: dict[GemmProblem | None, list[Prepared]] = {}
         for item in self._not_done(items):
-            groups.setdefault(item.entry.problem, []).append(item)
+            groups.setdefault(None if together else item.entry.problem, []).append(item)
         # Small problems first: their results are safe before a large one can fail.
-        for problem in sorted(groups, key=lambda problem: problem.flop):
-            self._run_problem(problem, groups[problem])
+        for group in sorted(groups.values(), key=lambda group: group[0].entry.problem.flop):
+            self._run_group(group)
 
     def _not_done(self, items: Sequence[Prepared]) -> list[Prepared]:
         """Pending items without complete results; a problem's control joins whatever remains."""
@@ -153,17 +107,15 @@ class Sweep:
             if item in rest or (item.entry.config == CUBLAS and item.entry.problem in problems)
         ]
 
-    # --- one problem -----------------------------------------------------------------------
+    # --- one group -------------------------------------------------------------------------
 
-    def _run_problem(self, problem: GemmProblem, items: list[Prepared]) -> None:
-        inputs = self._options.inputs
-        self._setup = ProblemSetup(
-            problem, inputs.distribution, inputs.seed, self._options.allow_long_launches
-        )
-        self._reporter.stage(f"verify {problem.name}", len(items))
+    def _run_group(self, items: list[Prepared]) -> None:
+        names = dict.fromkeys(item.entry.problem.name for item in items)
+        self._reporter.stage(f"verify {', '.join(names)}", len(items))
         waiting = sorted(items, key=lambda item: item.entry.config != CUBLAS)
         candidates = []
         try:
+            self._gpu.close_all()
             while waiting:
                 candidate = self._verify(waiting[0])
                 del waiting[0]
@@ -173,38 +125,11 @@ class Sweep:
             for regime in self._options.regimes:
                 self._measure(candidates, regime)
         except ProblemLost as lost:
-            self._reporter.message(f"{problem.name}: {lost}")
+            self._reporter.message(f"{', '.join(names)}: {lost}")
             with self._store.batch():
                 for item in waiting:
                     row = replace(item.row, outcome=lost.outcome, reason=str(lost))
                     self._store.add_outcome(row)
-
-    def _ready(self, item: Prepared, *, with_reference: bool) -> None:
-        """Make sure that the child has the problem open and the kernel loaded.
-
-        Raises `ProblemLost` for the former and `WorkerFailure` for the latter.
-        """
-        held = self._held
-        if held is None or not held.serves(self._worker.generation, self._setup, with_reference):
-            self._held = None
-            try:
-                self._worker.request(
-                    "open_problem", self._setup, with_reference, timeout_s=OPEN_TIMEOUT_S
-                )
-            except WorkerFailure as failure:
-                raise ProblemLost(failure) from failure
-            held = self._held = Held(self._worker.generation, self._setup, with_reference)
-        name = item.entry.config.name
-        if name in held.loaded:
-            return
-        occupancy = item.row.occupancy
-        task = KernelTask(
-            item.entry.config,
-            item.build.cubin if item.build else None,
-            occupancy.ctas_per_sm if occupancy else 1,
-        )
-        self._worker.request("load", task, timeout_s=VERIFY_TIMEOUT_S)
-        held.loaded.add(name)
 
     def _failed(self, row: RowOutcome, failure: WorkerFailure) -> None:
         self._store.add_outcome(replace(row, outcome=OUTCOME_OF[failure.kind], reason=str(failure)))
@@ -212,17 +137,17 @@ class Sweep:
 
     def _verify(self, item: Prepared) -> Candidate | None:
         try:
-            self._ready(item, with_reference=True)
-            result: Verification = self._worker.request(
-                "verify", item.entry.config.name, timeout_s=VERIFY_TIMEOUT_S
-            )
+            result, choice = self._gpu.verify(item)
         except WorkerFailure as failure:
             self._failed(item.row, failure)
             return None
+        notes = [] if choice is None else [f"heuristic candidate {choice + 1}"]
+        if result.overflows:
+            notes.append(f"{result.overflows} elements overflow FP16, as the exact values do")
         row = replace(
             item.row,
             outcome="wrong_result" if result.reason else "ok",
-            reason=result.reason,
+            reason=result.reason or "; ".join(notes),
             max_abs_error=result.max_abs_error,
             max_rel_error=result.max_rel_error,
         )
@@ -230,78 +155,64 @@ class Sweep:
         if result.reason:
             self._reporter.message(f"{row.identity.name}: {result.reason}")
             return None
-        return Candidate(item, row, result.estimate_ms)
+        return Candidate(item, row, result.estimate_ms, choice)
 
     # --- rounds ----------------------------------------------------------------------------
 
-    def _sample(self, candidate: Candidate, regime: Regime, round_: int) -> Sample | None:
+    def _sample(
+        self, candidate: Candidate, regime: Regime, round_: int, gap: BurstGap
+    ) -> Sample | None:
         try:
-            self._ready(candidate.item, with_reference=False)
-            start = time.perf_counter()
-            sample: Sample = self._worker.request(
-                "sample", candidate.name, regime, round_, candidate.estimate_ms,
-                timeout_s=SAMPLE_TIMEOUT_S,
-            )  # fmt: skip
+            pause = gap.seconds if regime == "burst" else None
+            sample = self._gpu.sample(candidate, regime, round_, pause)
         except WorkerFailure as failure:
             self._failed(candidate.row, failure)
             candidate.stop_reason = "failed"
             return None
-        candidate.spent_s += time.perf_counter() - start
-        return sample
+        return gap.judge(candidate, sample) if regime == "burst" else sample
 
-    def _settle(self, control: Candidate, regime: Regime) -> None:
+    def _settle(self, control: Candidate, regime: Regime, gap: BurstGap) -> None:
         """Warm up by time: until the control's clock is steady, for a few seconds at most."""
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
         clocks: list[float] = []
-        while time.monotonic() < deadline and not control.stop_reason:
-            sample = self._sample(control, regime, 0)
+        while time.monotonic() < deadline and not control.failed:
+            sample = self._sample(control, regime, 0, gap)
             clocks.append((sample.sm_clock_mhz if sample else None) or 0.0)
             last = clocks[-SETTLED_SAMPLES:]
             if len(last) == SETTLED_SAMPLES and max(last) - min(last) <= SETTLED_CLOCK * max(last):
                 return
 
-    def _round_order(self, active: list[Candidate], control: Candidate | None) -> list[Candidate]:
-        """All active candidates in fresh random order, the control before every few of them."""
-        others = [candidate for candidate in active if candidate is not control]
-        self._random.shuffle(others)
-        if control is None or control.stop_reason == "failed":
-            return others
-        order: list[Candidate] = []
-        for position, candidate in enumerate(others):
-            if position % CONTROL_EVERY == 0:
-                order.append(control)
-            order.append(candidate)
-        return order or [control]
-
     def _measure(self, candidates: list[Candidate], regime: Regime) -> None:
-        alive = [c for c in candidates if c.stop_reason != "failed"]
+        alive = [candidate for candidate in candidates if not candidate.failed]
         for candidate in alive:
-            candidate.samples, candidate.spent_s, candidate.stop_reason = [], 0.0, ""
-        control = next((c for c in alive if c.item.entry.config == CUBLAS), None)
-        if control is not None:
-            self._settle(control, regime)
+            candidate.begin()
+        controls, gap = [c for c in alive if c.is_control], BurstGap()
+        if controls:
+            self._settle(controls[0], regime, gap)
         self._reporter.stage(f"measure {regime}", len(alive))
         for round_ in range(MAX_ROUNDS[regime]):
-            active = [c for c in alive if not c.stop_reason]
-            others = [c for c in active if c is not control]
+            active = [candidate for candidate in alive if not candidate.stop_reason]
             # A control that is left alone goes on until its own median has an interval.
-            if not active or (not others and round_ >= MIN_ROUNDS[regime]):
+            alone = all(candidate.is_control for candidate in active)
+            if not active or (alone and round_ >= MIN_ROUNDS[regime]):
                 break
-            self._one_round(self._round_order(active, control), regime, round_)
-            self._stop_finished(active, control, regime, round_)
+            self._one_round(round_order(active, controls, self._random), regime, round_, gap)
+            if round_ + 1 >= MIN_ROUNDS[regime]:
+                self._stop_finished(active, controls, regime)
         for candidate in alive:
             if not candidate.stop_reason:
-                self._record_stop(
-                    candidate, regime, "control" if candidate is control else "rounds"
-                )
+                reason = "control" if candidate.is_control else "rounds"
+                self._record_stop(candidate, regime, reason)
 
-    def _one_round(self, order: Iterable[Candidate], regime: Regime, round_: int) -> None:
+    def _one_round(
+        self, order: Iterable[Candidate], regime: Regime, round_: int, gap: BurstGap
+    ) -> None:
         taken = []
         try:
             for candidate in order:
-                if candidate.stop_reason == "failed":
+                if candidate.failed:
                     continue
-                sample = self._sample(candidate, regime, round_)
+                sample = self._sample(candidate, regime, round_, gap)
                 if sample is not None:
                     candidate.samples.append(sample)
                     taken.append((candidate.identity, sample))
@@ -311,19 +222,13 @@ class Sweep:
                     self._store.add_samples(identity, [sample])
 
     def _stop_finished(
-        self, active: list[Candidate], control: Candidate | None, regime: Regime, round_: int
+        self, active: list[Candidate], controls: list[Candidate], regime: Regime
     ) -> None:
-        if round_ + 1 < MIN_ROUNDS[regime]:
-            return
         for candidate in active:
-            if candidate.stop_reason:
+            if candidate.stop_reason or candidate.is_control:
                 continue
-            if candidate is not control and control is not None:
-                ratios = stats.paired_ratios(candidate.samples, control.samples)
-                if stats.interval_half_width(ratios) <= TARGET_HALF_WIDTH[regime]:
-                    candidate.stop_reason = "interval"
-            if candidate is not control and candidate.spent_s >= self._options.budget_s:
-                candidate.stop_reason = candidate.stop_reason or "budget"
+            control = control_of(candidate, controls)
+            candidate.stop_reason = stop_reason(candidate, control, regime, self._options.budget_s)
             if candidate.stop_reason:
                 self._record_stop(candidate, regime, candidate.stop_reason)
                 self._reporter.step()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutlass_study.config import GemmConfig, GemmProblem
-from cutlass_study.records import Distribution
+from cutlass_study.records import Distribution, Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,21 +15,35 @@ class KernelTask:
     config: GemmConfig
     image: bytes | None
     ctas_per_sm: int
+    choice: int | None = None  # cuBLASLt's candidate, once chosen: a new child must not try again
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """How D compared with the reference; `reason` is "" if it is right. Time of one launch."""
+    """How D compared with the reference; `reason` is "" if it is right. Time of one launch.
+
+    `overflows` counts infinite FP16 results that are right: the exact value does not fit.
+    """
 
     reason: str
     max_abs_error: float
     max_rel_error: float
     estimate_ms: float
+    overflows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A sample as the child took it, and when (`time.monotonic`), to be joined with telemetry."""
+
+    sample: Sample
+    started_s: float
+    ended_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class ProblemSetup:
-    """What is measured next: problem and inputs. `budget_s` None means the device's own."""
+    """A problem with its inputs; several can be open at once."""
 
     problem: GemmProblem
     distribution: Distribution

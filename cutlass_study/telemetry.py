@@ -8,6 +8,7 @@ GeForce cards) is `None`, and the run goes on.
 from __future__ import annotations
 
 import bisect
+import itertools
 import threading
 import time
 from collections import deque
@@ -20,6 +21,7 @@ import pynvml
 
 PERIOD_S = 0.02  # NVML's own counters move every 20 to 100 ms
 KEEP_S = 30.0
+ENERGY_SPAN_S = 0.15
 NEAREST_S = 0.3  # a sample shorter than the period takes the nearest reading, if this near
 # nvmlClocksEventReasons bits (nvml.h). Idle and application-clock settings do not slow a kernel.
 THROTTLE_REASONS = {
@@ -104,7 +106,7 @@ class Nvml:
 
 
 def summarize(readings: list[Reading]) -> Reading:
-    """Medians, the last energy, and every throttle reason that was active at any time."""
+    """Medians, and every throttle reason that was active at any time."""
 
     def middle(name: str) -> float | None:
         values = [value for reading in readings if (value := getattr(reading, name)) is not None]
@@ -115,7 +117,7 @@ def summarize(readings: list[Reading]) -> Reading:
         middle("sm_clock_mhz"),
         middle("power_w"),
         middle("temperature_c"),
-        readings[-1].energy_j if readings else None,
+        None,
         "+".join(name for name in THROTTLE_REASONS.values() if name in reasons),
     )
 
@@ -149,6 +151,22 @@ class TelemetryLog:
             inside = [nearest] if abs(nearest[0] - middle) <= NEAREST_S else []
         return summarize([reading for _, reading in inside])
 
+    def mean_power_w(self, start_s: float, end_s: float) -> float | None:
+        """Power from the energy counter between its first and last step within the window.
+
+        The counter moves every 0.1 s or so; `None` if no two steps are `ENERGY_SPAN_S` apart.
+        """
+        with self._lock:
+            log = [
+                (t, r.energy_j)
+                for t, r in self._log
+                if start_s <= t <= end_s and r.energy_j is not None
+            ]
+        steps = [now for before, now in itertools.pairwise(log) if now[1] != before[1]]
+        if len(steps) < 2 or steps[-1][0] - steps[0][0] < ENERGY_SPAN_S:
+            return None
+        return (steps[-1][1] - steps[0][1]) / (steps[-1][0] - steps[0][0])
+
     def latest(self) -> Reading:
         """The newest reading."""
         with self._lock:
@@ -158,6 +176,3 @@ class TelemetryLog:
         """End the thread; safe to call twice."""
         self._stop.set()
         self._thread.join()
-
-
-Telemetry = Nvml

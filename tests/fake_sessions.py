@@ -20,7 +20,7 @@ from typing import Any
 from cutlass_study.config import GemmProblem
 from cutlass_study.measure import rejection
 from cutlass_study.records import DeviceRecord, EnvironmentProblem, Regime, Sample
-from cutlass_study.tasks import KernelTask, ProblemSetup, Verification
+from cutlass_study.tasks import KernelTask, ProblemSetup, Taken, Verification
 from cutlass_study.worker import Worker, WorkerFailure, _answer, _failure
 from tests.sweep_records import DEVICE
 
@@ -82,8 +82,8 @@ class SimulatedGpu:
         self.script = script
         self.device: DeviceRecord = DEVICE
         self.calls: list[tuple[str, str]] = []
-        self._reference: bool | None = None  # None: no problem is open
-        self._loaded: set[str] = set()
+        self._open: dict[ProblemSetup, bool] = {}  # → whether it has a reference
+        self._loaded: set[tuple[ProblemSetup, str]] = set()
         self._counts: dict[tuple[str, str], int] = {}
         self._samples = 0
 
@@ -109,27 +109,40 @@ class SimulatedGpu:
 
     def open_problem(self, setup: ProblemSetup, with_reference: bool) -> int:
         self._note("open", setup.problem.name)
-        self._loaded.clear()
-        self._reference = None
+        self._open.pop(setup, None)
+        self._loaded = {pair for pair in self._loaded if pair[0] != setup}
         fault = self.script.open_faults.get(setup.problem)
         if fault:
             misbehave(fault)
-        self._reference = with_reference
+        self._open[setup] = with_reference
         return 4
 
-    def load(self, task: KernelTask) -> None:
-        assert self._reference is not None, "load without an open problem"
-        self._note("load", task.config.name)
-        self._loaded.add(task.config.name)
+    def close_all(self) -> None:
+        self._open.clear()
+        self._loaded.clear()
 
-    def verify(self, name: str) -> Verification:
-        assert self._reference, "verify without a reference"
-        assert name in self._loaded, "verify without load"
+    def load(self, setup: ProblemSetup, task: KernelTask) -> int | None:
+        assert setup in self._open, "load without an open problem"
+        self._note("load", task.config.name)
+        self._loaded.add((setup, task.config.name))
+        return None
+
+    def verify(self, setup: ProblemSetup, name: str) -> Verification:
+        assert self._open[setup], "verify without a reference"
+        assert (setup, name) in self._loaded, "verify without load"
         behaviour = self._note("verify", name)
         return Verification(behaviour.wrong, 1e-3, 1e-5, max(behaviour.time_ms, 1e-3))
 
-    def sample(self, name: str, regime: Regime, round_: int, estimate_ms: float) -> Sample:
-        assert name in self._loaded, "sample without load"
+    def sample(
+        self,
+        setup: ProblemSetup,
+        name: str,
+        regime: Regime,
+        round_: int,
+        estimate_ms: float,
+        gap_s: float | None,
+    ) -> Taken:
+        assert (setup, name) in self._loaded, "sample without load"
         behaviour = self._note("sample", name)
         self._samples += 1
         time.sleep(self.script.sample_s)
@@ -137,7 +150,7 @@ class SimulatedGpu:
         wobble = math.sin(zlib.crc32(f"{name} {regime} {count}".encode()))
         drift = 1 + self.script.drift_per_sample * self._samples
         time_ms = behaviour.time_ms * (1 + behaviour.noise * wobble) * drift
-        return Sample(
+        sample = Sample(
             regime,
             round_,
             time_ms,
@@ -150,6 +163,7 @@ class SimulatedGpu:
             "",
             rejection(2 * time_ms),
         )
+        return Taken(sample, time.monotonic(), time.monotonic())
 
 
 def simulated(script: Script) -> partial[SimulatedGpu]:

@@ -92,6 +92,7 @@ def sample(number: int, time_ms: float, **changes: Any) -> Sample:
         "regime": "burst",
         "launches": 10,
         "host_ms": time_ms + 0.01,
+        "energy_j": 0.5 * time_ms,
         "sm_clock_mhz": 2500.0,
         "nvml_clock_mhz": 2505.0,
         "power_w": 115.25,

@@ -67,7 +67,6 @@ from cutlass_study.space import (
 from cutlass_study.sweep import MIN_ROUNDS, Sweep
 from cutlass_study.sweep_options import SweepOptions
 from cutlass_study.tasks import KernelTask, ProblemSetup, Verification
-from cutlass_study.telemetry import Telemetry
 from cutlass_study.verify import Reference, Verdict, error_factor
 from cutlass_study.worker import Worker, WorkerFailure
 from tests import emulation
@@ -657,7 +656,7 @@ def test_occupancy_is_the_drivers_for_a_whole_preset(card: Card, preset: str) ->
 @pytest.fixture(scope="module")
 def sampler(card: Card) -> Sampler:
     probe = ClockProbe(card.device.arch, card.device.sm_count)
-    return Sampler(probe, Telemetry(card.device.uuid), BUDGET_S)
+    return Sampler(probe, BUDGET_S)
 
 
 TIMED = (CUBLAS, wmma(3), sm80((128, 128, 32), 3))
@@ -666,9 +665,7 @@ TIMED = (CUBLAS, wmma(3), sm80((128, 128, 32), 3))
 @contextmanager
 def timed_kernels(card: Card, problem: GemmProblem) -> Iterator[list[tuple[Kernel, float]]]:
     """The kernels of TIMED with the estimate of one launch in ms, on rotated operand sets."""
-    sampler = Sampler(
-        ClockProbe(card.device.arch, card.device.sm_count), Telemetry(card.device.uuid), BUDGET_S
-    )
+    sampler = Sampler(ClockProbe(card.device.arch, card.device.sm_count), BUDGET_S)
     with opened(card, problem, l2_bytes=set_bytes(problem) // 2) as (operands, _):
         kernels: list[tuple[Kernel, float]] = []
         try:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from cutlass_study.config import UsageError
@@ -69,7 +73,7 @@ def test_small_kernels_meet_warps_or_slots() -> None:
     assert occupancy(16, 0, 1024, ADA).ctas_per_sm == 1
     tiny = occupancy(16, 0, 32, ADA)
     assert (tiny.ctas_per_sm, tiny.limiter) == (24, "CTA slots")
-    assert occupancy(0, 0, 64, ADA).limiter == "warps + CTA slots"
+    assert occupancy(16, 0, 64, ADA).limiter == "warps + CTA slots"
     assert occupancy(16, 0, 33, ADA).ctas_per_sm == 24  # a part of a warp takes a warp
 
 
@@ -86,3 +90,46 @@ def test_archs_are_named_for_the_compiler() -> None:
     ]  # fmt: skip
     with pytest.raises(UsageError, match="arch 'sm_75' is not known; use one of: sm_80"):
         limits_of("sm_75")
+
+
+@pytest.fixture(scope="module")
+def oracle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program around NVIDIA's cuda_occupancy.h."""
+    from cutlass_study.records import EnvironmentProblem
+    from cutlass_study.toolchain import cccl_include, cuda_include
+
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no g++ to compile cuda_occupancy.h with")
+    try:
+        folders = [cuda_include(), cccl_include()]
+    except EnvironmentProblem as problem:
+        pytest.skip(str(problem))
+    if not (folders[0] / "cuda_occupancy.h").is_file():
+        pytest.skip("the CUDA headers lack cuda_occupancy.h")
+    program = tmp_path_factory.mktemp("oracle") / "oracle"
+    source = Path(__file__).with_name("occupancy_oracle.cpp")
+    includes = [f"-I{folder}" for folder in folders]
+    subprocess.run([compiler, *includes, str(source), "-o", str(program)], check=True)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("arch", "compute_capability"),
+    [("sm_80", (8, 0)), ("sm_86", (8, 6)), ("sm_89", (8, 9)), ("sm_90a", (9, 0))],
+)
+def test_nvidias_own_calculation_agrees(
+    oracle: Path, arch: str, compute_capability: tuple[int, int]
+) -> None:
+    limits = limits_of(arch)
+    sizes = (limits.warps_per_sm, limits.smem_per_sm, limits.smem_per_block_optin)
+    call = [str(oracle), *map(str, (*compute_capability, *sizes))]
+    output = subprocess.run(call, check=True, capture_output=True, text=True).stdout
+    rows = [[int(part) for part in line.split()] for line in output.splitlines()]
+    assert len(rows) > 5000
+    different = [
+        (threads, registers, smem_bytes, ctas)
+        for threads, registers, smem_bytes, ctas in rows
+        if occupancy(registers, smem_bytes, threads, limits).ctas_per_sm != ctas
+    ]
+    assert different == []

@@ -64,11 +64,11 @@ REFUSED = {
     "k_tile": """
         64x64x128 64x64x128 3 2 2 nn f32
         16x128x96 16x64x96  3 2 8 tn f16
-        128x128x16 64x64x16 3 4 8 tn f32
     """,
     "two_warp_k_steps": """
         32x64x32  32x64x16 3 2 4 tn f32
         64x128x32 64x64x16 2 1 4 nn f32
+        128x128x16 64x64x16 3 4 8 tn f32
     """,
     "thread_count": "256x256x64 32x32x64 2 1 4 nn f32",
     # these compile, with thousands of bytes of spills or more registers than an SM has

@@ -222,5 +222,5 @@ def test_bad_axes_name_value_and_remedy(axes: Axes, parts: tuple[str, ...]) -> N
 
 
 def test_an_unknown_preset_names_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="preset 'papr' .*paper, quick, ada, hopper, scaling"):
+    with pytest.raises(UsageError, match=r"preset 'papr' .*paper, quick, ada, hopper, scaling"):
         entries("papr", Axes(), "sm_89")

@@ -14,15 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cutlass_study import gpus, stats, study, sweep
+from cutlass_study import gpu_client, gpus, rounds, stats, study, sweep
 from cutlass_study.cache import KernelCache
 from cutlass_study.config import GemmConfig, GemmProblem
 from cutlass_study.prepare import Inputs, Prepared
 from cutlass_study.records import Identity, Regime, RowOutcome, Sample
 from cutlass_study.results import ResultsStore
+from cutlass_study.rounds import CONTROL_EVERY, MIN_ROUNDS
 from cutlass_study.space import CUBLAS, CUBLAS_LT, Axes, Entry, sm80
 from cutlass_study.study_data import load
-from cutlass_study.sweep import CONTROL_EVERY, MIN_ROUNDS, Sweep, with_controls
+from cutlass_study.sweep import Sweep, with_controls
 from cutlass_study.sweep_options import SweepOptions
 from cutlass_study.worker import Worker
 from tests.fake_sessions import GONE, Behaviour, InProcess, Script, simulated
@@ -157,8 +158,8 @@ def test_a_crash_while_sampling_reopens_and_reloads_what_goes_on(bench: Bench) -
 def test_a_hang_is_a_timeout_and_the_sweep_goes_on(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep, "VERIFY_TIMEOUT_S", 20.0)  # the first one imports the package
-    monkeypatch.setattr(sweep, "SAMPLE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(gpu_client, "VERIFY_TIMEOUT_S", 20.0)  # the first one imports the package
+    monkeypatch.setattr(gpu_client, "SAMPLE_TIMEOUT_S", 0.5)
     kernels = {SECOND.name: Behaviour(fault="hang", at="sample", at_count=2)}
     with Worker(simulated(Script(kernels))) as worker:
         bench.run(worker, *STUDY)
@@ -318,7 +319,7 @@ def test_a_quiet_kernel_stops_at_its_interval_and_a_noisy_one_at_the_budget(benc
 def test_rounds_end_even_without_interval_or_budget(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sweep.MAX_ROUNDS, "burst", 15)
+    monkeypatch.setitem(rounds.MAX_ROUNDS, "burst", 15)
     bench.run(InProcess(script(FIRST, noise=0.3)), *on(PROBLEM, CUBLAS, FIRST))
     assert bench.outcome(FIRST).stop_reason == "burst: rounds"
     assert len(bench.samples(FIRST)) == 15
@@ -440,7 +441,7 @@ Measure = Callable[[Script], "study.Measurement"]
 
 @pytest.fixture
 def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Measure]:
-    monkeypatch.setitem(sweep.MAX_ROUNDS, "burst", 13)
+    monkeypatch.setitem(rounds.MAX_ROUNDS, "burst", 13)
     axes = Axes(family=("cublas",), problem=("2048x2048x2048",))
     options = SweepOptions(("burst",), Inputs("uniform", 1), 1000.0)
     request = study.Request(None, axes, options, KernelCache(tmp_path / "cache"))
