@@ -35,7 +35,9 @@ WORKER_BYTES = {"sm80": 1_300 << 20, "sm90": 3_000 << 20, "wmma": 400 << 20}
 # Seconds per kernel on one core of a 2024 server, header cache warm: for the plan only.
 EXPECTED_SECONDS = {"sm80": 1.8, "sm90": 22.0, "wmma": 0.3}
 _HEADER_SUFFIXES = (".h", ".hpp", ".cuh", ".inl")
+# Faults of the run and not of the source: tried again, and never cached.
 DIED = "the compiler process died"
+UNUSABLE = "the compiler's output is unusable"
 _header_cache: Path | None = None
 Result = tuple[bytes | None, str, float, str | None]  # cubin, log, seconds, error
 
@@ -109,8 +111,10 @@ def _compile_job(job: Job) -> Result:
     try:
         compiled = compile_cubin(job.source, job.arch, _header_cache)
         read_resources(compiled.cubin, compiled.log)
-    except (CompileError, BrokenCubin) as error:
+    except CompileError as error:
         return None, str(error), 0.0, nvrtc.first_error_line(str(error))
+    except BrokenCubin as error:
+        return None, compiled.log, compiled.seconds, f"{UNUSABLE}: {error}"
     return compiled.cubin, compiled.log, compiled.seconds, None
 
 
@@ -142,9 +146,12 @@ def _run_pool(jobs: list[Job], workers: int) -> Iterator[tuple[int, Result]]:
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, context, _start_worker, (scratch,))
     try:
-        futures: dict[Future[Result], int] = {
-            pool.submit(_compile_job, job): index for index, job in enumerate(jobs)
-        }
+        futures: dict[Future[Result], int] = {}
+        for index, job in enumerate(jobs):
+            try:
+                futures[pool.submit(_compile_job, job)] = index
+            except BrokenProcessPool:  # a worker died before all jobs were handed out
+                yield index, (None, "", 0.0, DIED)
         for future in as_completed(futures):
             try:
                 yield futures[future], future.result()
@@ -157,15 +164,20 @@ def _run_pool(jobs: list[Job], workers: int) -> Iterator[tuple[int, Result]]:
 
 def _compile_all(jobs: list[Job], workers: int) -> Iterator[tuple[int, Result]]:
     """Like `_run_pool`, but one dying worker takes only its own job along, not the whole pool's."""
-    died = []
+    again = []
     for index, result in _run_pool(jobs, workers):
-        if result[3] == DIED:
-            died.append(index)
+        if _is_passing(result[3]):
+            again.append(index)
         else:
             yield index, result
-    for index in died:
+    for index in again:
         for _, result in _run_pool([jobs[index]], 1):
             yield index, result
+
+
+def _is_passing(error: str | None) -> bool:
+    """Whether an error says nothing about the source: want of memory, a garbled log."""
+    return error is not None and error.startswith((DIED, UNUSABLE))
 
 
 def missing_jobs(jobs: Iterable[Job], cache: KernelCache) -> list[Job]:
@@ -204,7 +216,7 @@ def compile_kernels(
         for index, result in _compile_all([same[0] for _, same in entries], count):
             key, same = entries[index]
             build = _build(same[0], key, toolchain, result)
-            if build.error != DIED:  # perhaps for want of memory, so the next run tries again
+            if not _is_passing(build.error):
                 cache.store(build, same[0].source.text, result[1])
             for job in same:
                 builds[job] = build

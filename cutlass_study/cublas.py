@@ -23,6 +23,7 @@ CUDA_R_32F, CUDA_R_64F, CUDA_R_16F = 0, 1, 2
 COMPUTE_32F, COMPUTE_64F = 68, 70
 OP_N, OP_T = 0, 1
 ALGO_DEFAULT = -1
+DEFAULT_MATH, DISALLOW_REDUCED_PRECISION = 0, 16  # cublasMath_t
 DATA_TYPE = {"f16": CUDA_R_16F, "f32": CUDA_R_32F}
 
 
@@ -61,6 +62,9 @@ class CublasKernel:
 
     def prepare(self, problem: GemmProblem, operands: Operands) -> None:
         lda, ldb, ldd = problem.leading_dimensions
+        # FP16 output would otherwise let split-K reduce in FP16; accumulation is to be FP32.
+        mode = DISALLOW_REDUCED_PRECISION if problem.output == "f16" else DEFAULT_MATH
+        cublas.set_math_mode(self._handle, mode)
         self._scalars = np.array([problem.alpha, problem.beta], dtype=np.float32)
         alpha = self._scalars.ctypes.data
         operation = OP_T if problem.layout == "tn" else OP_N

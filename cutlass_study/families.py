@@ -41,6 +41,7 @@ def _sm90_reason(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) ->
     return (
         sm90_resources.infeasible_reason(_sm90_kernel(config, problem), limits.smem_per_block_optin)
         or rules.operand_alignment(config, problem, limits)
+        or rules.k_alignment(config, problem, limits)
         or rules.output_alignment(config, problem, limits)
     )
 

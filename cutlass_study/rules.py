@@ -20,6 +20,7 @@ from cutlass_study.thread_maps import (
 )
 
 INSTRUCTION_SHAPE: Shape = (16, 8, 16)  # mma.sync.m16n8k16, the FP16 shape of arch::Sm80
+MAX_GRID_Y = 65535  # CUDA's limit of blocks along y
 MAX_ACCESS_BYTES = 16  # widest global load or store of a thread
 
 Rule = Callable[[GemmConfig, GemmProblem, GpuLimits], str | None]
@@ -254,7 +255,7 @@ def epilogue_access(config: GemmConfig, problem: GemmProblem, limits: GpuLimits)
 
 
 def operand_alignment(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
-    """Vector accesses need leading dimensions, and only those, to be multiples of the width."""
+    """Vector accesses need every row or column of A and B to start at a multiple of the width."""
     assert config.alignment
     lda, ldb, _ = problem.leading_dimensions
     for operand, leading in (("A", lda), ("B", ldb)):
@@ -263,6 +264,21 @@ def operand_alignment(config: GemmConfig, problem: GemmProblem, limits: GpuLimit
                 f"leading dimension {leading} of {operand} is not a multiple of "
                 f"alignment {config.alignment}"
             )
+    return None
+
+
+def k_alignment(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
+    """K itself must be a multiple of the width, however A is padded.
+
+    Source: `PredicatedTileAccessIterator` visits the K residue first and then steps by it, so all
+    later loads would be misaligned; `GemmUniversal::can_implement` and TMA ask the same.
+    """
+    assert config.alignment
+    if problem.k % config.alignment:
+        return (
+            f"K={problem.k} is not a multiple of alignment {config.alignment}; "
+            "a padded leading dimension does not help"
+        )
     return None
 
 
@@ -289,6 +305,13 @@ def split_k_slices(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) 
     return None
 
 
+def grid_rows(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
+    """Columns of tiles lie along the grid's y (GemmIdentityThreadblockSwizzle), limit 65535."""
+    assert config.threadblock_shape
+    tiles = -(-problem.n // config.threadblock_shape[1])
+    return None if tiles <= MAX_GRID_Y else f"needs {tiles} columns of tiles, limit {MAX_GRID_Y}"
+
+
 SM80_RULES: tuple[Rule, ...] = (
     sm80_arch,
     warp_divides_tile,
@@ -306,8 +329,10 @@ SM80_RULES: tuple[Rule, ...] = (
     mixed_epilogue,
     cp_async_width,
     operand_alignment,
+    k_alignment,
     output_alignment,
     split_k_slices,
+    grid_rows,
 )
 
 

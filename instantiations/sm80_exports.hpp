@@ -27,13 +27,14 @@ extern "C" __global__ void gemm(__grid_constant__ GemmParams const params) {
   GemmKernel::invoke(params, *reinterpret_cast<GemmKernel::SharedStorage*>(shared_storage));
 }
 
-// Alignment is judged by leading dimensions, not by GemmUniversal::can_implement: a padded row is
-// loadable whatever the extent is. The operand buffers hold zeros in the padding.
+// Alignment is judged by leading dimensions and by K. GemmUniversal::can_implement judges extents
+// alone, but N or M may be anything: rows of padding are never stored, columns of it hold zeros.
+// K must be a multiple all the same: the main loop visits K's residue first and then steps by it.
 CUTLASS_DEVICE cutlass::Status check(GemmArguments const& arguments) {
-  bool const misaligned = arguments.lda % GemmKernel::kAlignmentA != 0 ||
-                          arguments.ldb % GemmKernel::kAlignmentB != 0 ||
-                          arguments.ldc % GemmKernel::kAlignmentC != 0 ||
-                          arguments.ldd % GemmKernel::kAlignmentC != 0;
+  bool const misaligned =
+      arguments.k % GemmKernel::kAlignmentA != 0 || arguments.lda % GemmKernel::kAlignmentA != 0 ||
+      arguments.ldb % GemmKernel::kAlignmentB != 0 ||
+      arguments.ldc % GemmKernel::kAlignmentC != 0 || arguments.ldd % GemmKernel::kAlignmentC != 0;
   if (misaligned) return cutlass::Status::kErrorMisalignedOperand;
   if (arguments.m < 1 || arguments.n < 1 || arguments.k < 1 || arguments.split_k < 1) {
     return cutlass::Status::kErrorInvalidProblem;

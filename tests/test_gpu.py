@@ -38,7 +38,7 @@ from cutlass_study.driver import (
 from cutlass_study.families import FrontEnd, infeasible_reason, source
 from cutlass_study.footprint import set_bytes
 from cutlass_study.gpus import GpuLimits, limits_from, limits_of
-from cutlass_study.kernels import CutlassKernel, Kernel, WmmaKernel
+from cutlass_study.kernels import CutlassKernel, Kernel, NotImplementable, WmmaKernel
 from cutlass_study.measure import ClockProbe, Sampler
 from cutlass_study.occupancy import occupancy
 from cutlass_study.operands import Operands
@@ -403,17 +403,23 @@ def test_verification_starts_fresh_however_often_the_kernel_ran(card: Card, entr
     "problem",
     [
         GemmProblem(4097, 4096, 4096, layout="nn"),
-        GemmProblem(4096, 4096, 4097, layout="nn", lda=4104),
+        GemmProblem(4096, 4096, 4096, layout="nn", lda=4104),
     ],
     ids=lambda problem: problem.name,
 )
 @pytest.mark.parametrize("stages", [2, 3])
-def test_only_leading_dimensions_need_alignment(
-    card: Card, problem: GemmProblem, stages: int
-) -> None:
+def test_an_odd_m_and_a_padded_a_are_right(card: Card, problem: GemmProblem, stages: int) -> None:
     """F4."""
     verdict, _ = verdict_of(card, Entry(sm80((256, 128, 32), stages), problem))
     assert verdict.reason == ""
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_an_odd_k_is_refused_by_the_kernel_too(card: Card, stages: int) -> None:
+    """F4: padding A does not help, since the loads after K's residue would be misaligned."""
+    problem = GemmProblem(4096, 4096, 4097, layout="nn", lda=4104)
+    with pytest.raises(NotImplementable, match="MisalignedOperand"):
+        verdict_of(card, Entry(sm80((256, 128, 32), stages), problem))
 
 
 @pytest.mark.parametrize("stages", [2, 3, 4])
