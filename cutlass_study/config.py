@@ -6,6 +6,7 @@ A value that no kernel could ever have (a tile of two numbers, S=1, an epilogue 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -69,6 +70,9 @@ class GemmProblem:
                 )
         _check_choice(self.layout, ("tn", "nn"), "layout")
         _check_choice(self.output, ("f32", "f16"), "output type")
+        for name, scalar in (("alpha", self.alpha), ("beta", self.beta)):
+            if not math.isfinite(scalar):
+                raise UsageError(f"{name}={scalar} must be a finite number, such as 0 or 1")
         if self.lda is not None and self.lda < self.k:
             raise UsageError(f"lda={self.lda} is less than K={self.k}; give at least K")
 

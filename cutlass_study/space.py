@@ -382,6 +382,38 @@ def _narrows(axes: Axes) -> bool:
     return any(kernel_axes) and "cublas" not in axes.families()
 
 
+# Which axes a family has; an axis given to a family that lacks it would silently do nothing.
+FAMILY_AXES: dict[Family, tuple[str, ...]] = {
+    "sm80": ("tile", "warp", "stages", "epilogue_width", "align", "swizzle", "split_k"),
+    "sm90": (
+        "tile", "cluster", "stages", "epilogue_width", "align", "swizzle", "schedule", "epilogue",
+        "source_c", "raster",
+    ),
+    "cublas": ("variant",),
+    "wmma": ("stages",),
+}  # fmt: skip
+
+
+def _refuse_idle_axes(axes: Axes) -> None:
+    """Raise `UsageError` for an axis that none of the chosen families has."""
+    families = axes.families() or ("sm80",)
+    known = {name for family in families for name in FAMILY_AXES[family]}
+    for name in sorted({name for names in FAMILY_AXES.values() for name in names} - known):
+        if getattr(axes, name):
+            having = [family for family, names in FAMILY_AXES.items() if name in names]
+            raise UsageError(
+                f"--{name.replace('_', '-')} means nothing to family {', '.join(families)}; "
+                f"it belongs to {', '.join(having)}"
+            )
+
+
+def _refuse_unfiltering(axes: Axes) -> None:
+    """Raise `UsageError` for what a preset can't be filtered by."""
+    if axes.beta != 0 or axes.lda is not None:
+        what = f"--beta {axes.beta:g}" if axes.beta != 0 else f"--lda {axes.lda}"
+        raise UsageError(f"{what} can't filter a preset; give a family and a --problem instead")
+
+
 def entries(preset_name: str | None, axes: Axes, arch: str) -> list[Entry]:
     """The space asked for: a preset filtered by the axes given, or the axes' own product.
 
@@ -389,8 +421,10 @@ def entries(preset_name: str | None, axes: Axes, arch: str) -> list[Entry]:
     """
     axes.problems()  # judge the values even where a preset brings its own problems
     if preset_name is None:
+        _refuse_idle_axes(axes)
         found = by_hand(axes)
     else:
+        _refuse_unfiltering(axes)
         found = [entry for entry in preset(preset_name, arch) if _kept(entry, axes)]
     if not found or (_narrows(axes) and all(e.config.family == "cublas" for e in found)):
         raise UsageError(f"no configuration of preset '{preset_name}' matches the axes given")

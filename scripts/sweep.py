@@ -33,7 +33,7 @@ def axis(text: str) -> object:
 
 def main(
     preset: Annotated[
-        str | None, typer.Option(help=f"Named space: {', '.join(PRESETS)}. [default: paper]")
+        str | None, typer.Option(help=f"Named space: {', '.join(PRESETS)}. (default: paper)")
     ] = None,
     arch: Annotated[Words, typer.Option(help="sm_89, sm_90a, … for --list and --static.")] = None,
     list_: Annotated[
@@ -60,7 +60,7 @@ def main(
     source_c: Annotated[Words, axis("void, float, half (sm90)")] = None,
     raster: Annotated[Words, axis("heuristic, m, n (sm90)")] = None,
     variant: Annotated[Words, axis("cuBLAS: default, lt_best; WMMA: single, multistage")] = None,
-    problem: Annotated[Words, axis("Problem MxNxK [default: 8192x8192x8192]")] = None,
+    problem: Annotated[Words, axis("Problem MxNxK (default: 8192x8192x8192)")] = None,
     layout: Annotated[Words, axis("tn (B column-major) or nn")] = None,
     output: Annotated[Words, axis("f32 or f16")] = None,
     beta: Annotated[float, typer.Option(help="beta of D = AB + beta C.")] = 0.0,
@@ -68,7 +68,7 @@ def main(
     regime: Annotated[
         str | None,
         typer.Option(
-            help="burst, sustained or both. [default: both for paper, else burst]",
+            help="burst, sustained or both. (default: both for paper, else burst)",
             rich_help_panel=RUN,
         ),
     ] = None,
@@ -80,7 +80,7 @@ def main(
         float | None,
         typer.Option(
             help="Seconds of GPU time per configuration and regime. "
-            "[default: 10 for paper, else 3]",
+            "(default: 10 for paper, else 3)",
             rich_help_panel=RUN,
         ),
     ] = None,
@@ -91,7 +91,7 @@ def main(
     workers: Annotated[
         int | None,
         typer.Option(
-            help="Compiler processes. [default: by cores and memory]", rich_help_panel=RUN
+            help="Compiler processes. (default: by cores and memory)", rich_help_panel=RUN
         ),
     ] = None,
     cache_dir: Annotated[
@@ -99,7 +99,7 @@ def main(
     ] = None,
     results: Annotated[
         Path | None,
-        typer.Option(help="Results store. [default: results/study.sqlite]", rich_help_panel=OUTPUT),
+        typer.Option(help="Results store. (default: results/study.sqlite)", rich_help_panel=OUTPUT),
     ] = None,
     resume: Annotated[
         bool,
@@ -108,7 +108,7 @@ def main(
     export: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for CSV data, tables and figures. [default: results/<gpu>]",
+            help="Folder for CSV data, tables and figures. (default: results/<gpu>)",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -126,7 +126,7 @@ def main(
         problem=problem, layout=layout, output=output,
     )  # fmt: skip
     axes = Axes(**{name: values or () for name, values in chosen.items()}, beta=beta, lda=lda)
-    given = any(chosen.values())
+    given = any(chosen.values()) or beta != 0 or lda is not None
     try:
         call = SweepCall(
             preset=preset or (None if given else "paper"),

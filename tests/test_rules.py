@@ -161,7 +161,8 @@ def test_a_kernel_that_fails_is_refused_by_the_rule_it_breaks(rule: str, line: s
 
 def test_every_rule_has_a_verified_case() -> None:
     of_devices_and_problems = {
-        "sm80_arch", "epilogue_access", "operand_alignment", "output_alignment", "split_k_slices",
+        "sm80_arch", "epilogue_access", "operand_alignment", "k_alignment", "output_alignment",
+        "split_k_slices", "grid_rows",
     }  # fmt: skip
     assert set(REFUSED) | of_devices_and_problems == set(RULES)
 
@@ -230,10 +231,12 @@ def test_alignment_of_the_problem(
     assert reason is None or "is not a multiple of" in reason
 
 
-def test_a_padded_leading_dimension_makes_an_odd_k_loadable_for_a_only() -> None:
+def test_a_padded_leading_dimension_does_not_make_an_odd_k_loadable() -> None:
+    """On a GPU such a kernel ends in a misaligned address: K's residue comes first."""
     config = sm80((128, 128, 32), 3)
     padded = GemmProblem(4096, 4096, 4097, layout="nn", lda=4104)
-    assert sm80_reason(config, padded, ADA) is None
+    assert "K=4097 is not a multiple of alignment 8" in str(sm80_reason(config, padded, ADA))
+    assert sm80_reason(config, GemmProblem(4096, 4096, 4096, lda=4104), ADA) is None
     reason = sm80_reason(config, GemmProblem(4096, 4096, 4097, lda=4104), ADA)
     assert reason == "leading dimension 4097 of B is not a multiple of alignment 8"
 
@@ -308,3 +311,10 @@ def test_rules_agree_with_the_compiler(tmp_path) -> None:
             assert build.record.resources.smem_bytes == sm80_smem_bytes(config, problem), line
             assert build.record.resources.spill_bytes < 256, line
             assert build.record.resources.threads == rules.threads(config), line
+
+
+def test_columns_of_tiles_fit_the_grid() -> None:
+    config = sm80((64, 16, 32), 3, warp=(16, 16, 32))
+    wide = GemmProblem(64, 1 << 20, 64)
+    assert rules.grid_rows(config, wide, ADA) == "needs 65536 columns of tiles, limit 65535"
+    assert rules.grid_rows(config, GemmProblem(64, (1 << 20) - 16, 64), ADA) is None
