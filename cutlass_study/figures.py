@@ -241,4 +241,4 @@ def _family_legend(axes: Any, top: pd.DataFrame, regimes: tuple[str, ...]) -> No
             axes.plot(
                 [], [], "h", color="#777777", markerfacecolor=face, linestyle="none", label=regime
             )
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=5, columnspacing=1.2)
+    axes.figure.legend(loc="outside lower center", ncols=6, columnspacing=1.2)
