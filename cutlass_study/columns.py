@@ -44,6 +44,7 @@ def identity_values(identity: Identity) -> dict[str, Value]:
         "stages": config.stages_text or None,
         "distribution": identity.distribution,
         "seed": identity.seed,
+        "condition": identity.condition or None,
     }
     for column in IDENTITY_COLUMNS:
         if column not in values:
@@ -96,4 +97,11 @@ def identity_from_values(row: Mapping[str, Any]) -> Identity:
         beta=float(row["beta"]),
         lda=integer("lda"),
     )
-    return Identity(config, problem, text("arch"), text("distribution"), int(row["seed"]))
+    return Identity(
+        config,
+        problem,
+        text("arch"),
+        text("distribution"),
+        int(row["seed"]),
+        text("condition") or "",
+    )

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cutlass_study.stats import bootstrap_interval
+from cutlass_study.drift import drift
+from cutlass_study.stats import LAUNCH_BOUND, bootstrap_interval
+from cutlass_study.study_data import sample_records
 from cutlass_study.views import CONFIG_COLUMNS, NothingToShow, StudyView, short_labels
 
 EPILOGUE_REFERENCE = 4
@@ -34,6 +36,34 @@ def paired_ratio(
         return None
     low, high = bootstrap_interval(ratios) or (float("nan"), float("nan"))
     return float(np.median(ratios)), low, high
+
+
+def drift_warning(view: StudyView) -> str:
+    """A sentence for a caption if the control drifted beyond its own noise, else nothing."""
+    texts = []
+    for regime in view.regimes:
+        found = control(measured_rows(view, regime))
+        if found is None:
+            continue
+        samples = view.samples[view.samples["regime"] == regime]
+        change = drift(sample_records(samples[samples["name"] == found["name"]]))
+        if change is not None and change.excessive:
+            texts.append(
+                f"the control's time changed by {change.change:+.1%} over the {regime} run, "
+                f"its samples spread by {change.spread:.1%}"
+            )
+    return f" Warning: {'; '.join(texts)}." if texts else ""
+
+
+def launch_bound_note(rows: pd.DataFrame) -> str:
+    """A sentence for a caption on how many rows are launch-bound, else nothing."""
+    count = int((rows["launch_bound"] == "true").sum())
+    if not count:
+        return ""
+    return (
+        f" {count} row{'s are' if count > 1 else ' is'} launch-bound: the host took more than "
+        f"{LAUNCH_BOUND:g} times as long for a launch as the GPU."
+    )
 
 
 def groups_over(rows: pd.DataFrame, axis: str) -> list[pd.DataFrame]:

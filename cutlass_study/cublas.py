@@ -56,12 +56,12 @@ class CublasKernel:
     def __init__(self) -> None:
         self.stream = Stream()
         self._handle = cublas.create()
-        cublas.set_stream(self._handle, int(self.stream.handle))
-        cublas.set_workspace(self._handle, workspace().address, WORKSPACE_BYTES)
         self._calls: list[tuple[Any, ...]] = []
 
     def prepare(self, problem: GemmProblem, operands: Operands) -> None:
         lda, ldb, ldd = problem.leading_dimensions
+        cublas.set_stream(self._handle, int(self.stream.handle))
+        cublas.set_workspace(self._handle, workspace().address, WORKSPACE_BYTES)
         # FP16 output would otherwise let split-K reduce in FP16; accumulation is to be FP32.
         mode = DISALLOW_REDUCED_PRECISION if problem.output == "f16" else DEFAULT_MATH
         cublas.set_math_mode(self._handle, mode)

@@ -70,11 +70,14 @@ def address(value: int) -> ctypes.c_uint64:
 
 
 class Stream:
-    """A stream that does not synchronize with the legacy default stream."""
+    """A stream that does not synchronize with the legacy default stream, or somebody else's."""
 
-    def __init__(self) -> None:
-        flag = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
-        self.handle = call(driver.cuStreamCreate, flag)
+    def __init__(self, handle: int | None = None) -> None:
+        if handle is None:
+            flag = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
+            self.handle = call(driver.cuStreamCreate, flag)
+        else:
+            self.handle = driver.CUstream(handle)
 
     def synchronize(self) -> None:
         call(driver.cuStreamSynchronize, self.handle)

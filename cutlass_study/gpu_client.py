@@ -7,10 +7,12 @@ request. What NVML saw during a sample is joined to it here.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, cast, get_args
 
 from cutlass_study.prepare import Prepared
-from cutlass_study.records import Outcome, Regime, Sample
+from cutlass_study.records import CacheMode, Outcome, Regime, Sample
 from cutlass_study.rounds import Candidate
 from cutlass_study.tasks import KernelTask, ProblemSetup, Taken, Verification
 from cutlass_study.telemetry import TelemetryLog
@@ -26,6 +28,11 @@ OUTCOME_OF: dict[str, Outcome] = {
     "died": "launch_failed",
     "bug": "launch_failed",
 }
+
+
+def cache_mode(condition: str) -> CacheMode:
+    """The cache mode a condition stands for; labels and other conditions change none."""
+    return cast("CacheMode", condition) if condition in get_args(CacheMode) else "rotate"
 
 
 class ProblemLost(Exception):
@@ -114,12 +121,28 @@ class GpuClient:
         start = time.perf_counter()
         taken: Taken = self._worker.request(
             "sample", self._setup_of(item), item.entry.config.name, regime, round_,
-            candidate.estimate_ms, gap_s, timeout_s=SAMPLE_TIMEOUT_S,
+            candidate.estimate_ms, gap_s, cache_mode(item.row.identity.condition),
+            timeout_s=SAMPLE_TIMEOUT_S,
         )  # fmt: skip
         candidate.spent_s += time.perf_counter() - start
-        return self._with_telemetry(taken)
+        return self.with_telemetry(taken)
 
-    def _with_telemetry(self, taken: Taken) -> Sample:
+    def together(
+        self, method: str, candidates: Sequence[Candidate], *arguments: Any, timeout_s: float
+    ) -> Any:
+        """Call a method of the session that takes several loaded kernels at once.
+
+        Its first argument is a list of (setup, kernel name, estimated milliseconds).
+        """
+        kernels = []
+        for candidate in candidates:
+            self._ready(candidate.item, candidate.choice, with_reference=True)
+            name = candidate.item.entry.config.name
+            kernels.append((self._setup_of(candidate.item), name, candidate.estimate_ms))
+        return self._worker.request(method, kernels, *arguments, timeout_s=timeout_s)
+
+    def with_telemetry(self, taken: Taken) -> Sample:
+        """The sample with what NVML saw meanwhile."""
         if self._telemetry is None:
             return taken.sample
         seen = self._telemetry.between(taken.started_s, taken.ended_s)

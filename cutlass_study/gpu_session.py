@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from cutlass_study.cublas import CublasKernel, CublasLtKernel
 from cutlass_study.device import open_device, query_device
 from cutlass_study.driver import Stream
 from cutlass_study.kernels import CutlassKernel, Kernel, NotImplementable, WmmaKernel
-from cutlass_study.measure import ClockProbe, Sampler
+from cutlass_study.measure import PLANNED_SHARE, ClockProbe, Sampler
 from cutlass_study.operands import Operands
 from cutlass_study.peaks import Ceiling
-from cutlass_study.records import DeviceRecord, Regime
+from cutlass_study.records import CacheMode, DeviceRecord, Regime
 from cutlass_study.sweep_options import queue_budget_s
-from cutlass_study.tasks import KernelTask, ProblemSetup, Taken, Verification
+from cutlass_study.tasks import (
+    Interleaved,
+    KernelTask,
+    PeerTimes,
+    ProblemSetup,
+    Taken,
+    Verification,
+)
 from cutlass_study.verify import Reference
 
 PROBE_EXTENTS = (1024, 2048, 4096, 8192)  # sizes tried before a launch that may be too long
 SAFE_FLOP = 2 * 2048**3  # needs no probe: 17 ms at 1 TFLOPS, a speed every kernel here exceeds
+Loaded = tuple[ProblemSetup, str, float]  # a loaded kernel and its estimated milliseconds
 
 
 class TooLong(RuntimeError):
@@ -40,7 +49,7 @@ class GpuSession:
         self._budget_s = queue_budget_s(self.device.watchdog)
         self._stream = Stream()
         probe = ClockProbe(self.device.arch, self.device.sm_count)
-        self._sampler = Sampler(probe, self._budget_s)
+        self._sampler = Sampler(probe, self._budget_s, self.device.l2_bytes)
         self._open: dict[ProblemSetup, OpenProblem] = {}
 
     def describe(self) -> DeviceRecord:
@@ -164,8 +173,33 @@ class GpuSession:
         round_: int,
         estimate_ms: float,
         gap_s: float | None,
+        cache: CacheMode = "rotate",
     ) -> Taken:
         """One sample of a loaded kernel."""
         found = self._open[setup]
         sets = len(found.operands.sets)
-        return self._sampler.take(found.kernels[name], sets, regime, round_, estimate_ms, gap_s)
+        kernel = found.kernels[name]
+        return self._sampler.take(kernel, sets, regime, round_, estimate_ms, gap_s, cache)
+
+    # --- experiments -----------------------------------------------------------------------
+
+    def interleave(self, kernels: Sequence[Loaded], alternate: bool) -> Interleaved:
+        """Two loaded kernels, launches alternating or one kernel after the other; see there."""
+        from cutlass_study.interleave import run_pair
+
+        first, second = (self._open[setup] for setup, _, _ in kernels)
+        budget_ms = PLANNED_SHARE * self._budget_s * 1000
+        launches = int(budget_ms / sum(estimate_ms for _, _, estimate_ms in kernels))
+        return run_pair(
+            ((first, kernels[0][1]), (second, kernels[1][1])), launches, alternate=alternate
+        )
+
+    def cross_check(self, kernels: Sequence[Loaded], repeats: int) -> list[PeerTimes]:
+        """Loaded kernels timed by `cuda.bench` and by us in turns."""
+        from cutlass_study.peer import Subject, time_in_turns
+
+        subjects = {}
+        for setup, name, estimate_ms in kernels:
+            found = self._open[setup]
+            subjects[name] = Subject(found.kernels[name], found.operands, estimate_ms)
+        return time_in_turns(subjects, repeats, self._sampler)

@@ -37,7 +37,10 @@ class NotImplementable(RuntimeError):
 
 
 class Kernel(Protocol):
-    """A kernel bound to a problem. `in_place`: it adds to D instead of reading a separate C."""
+    """A kernel bound to a problem. `in_place`: it adds to D instead of reading a separate C.
+
+    Whoever sets another `stream` must `prepare` the kernel again.
+    """
 
     stream: Stream
     in_place: bool

@@ -15,10 +15,20 @@ from statistics import median
 
 from cuda.bindings import driver
 
-from cutlass_study.driver import Arguments, Event, Graph, address, allocate, call, download, launch
+from cutlass_study.driver import (
+    Arguments,
+    Buffer,
+    Event,
+    Graph,
+    address,
+    allocate,
+    call,
+    download,
+    launch,
+)
 from cutlass_study.kernels import Kernel
 from cutlass_study.operands import support_module
-from cutlass_study.records import Regime, Sample
+from cutlass_study.records import CacheMode, Regime, Sample
 from cutlass_study.tasks import Taken
 
 BURST_GAP_S = 0.02
@@ -28,6 +38,12 @@ HOST_BATCH_MS, HOST_LAUNCHES = 3.0, 100
 PLANNED_SHARE = 0.8  # of the budget: under a power limit a launch takes longer than was estimated
 GRAPH_BELOW_MS = 0.06  # shorter kernels would be timed by how fast the host can launch
 GRAPH_MS = 10.0  # work in one graph: the pause between two replays is far below a thousandth of it
+LONG_LAUNCH_MS = 5.0  # in the burst regime one such launch is enough: more wake the power limit
+ALONE_LAUNCHES = 16  # launches timed one by one in a sample
+# Bytes overwritten before such a launch, in L2 sizes: one would leave lines behind, and it takes
+# so long that the host has queued the launch and its events before the GPU gets there.
+FLUSH_L2_SIZES = 8
+FLUSH_BYTES_PER_MS = 1e8  # 100 GB/s: no card in question writes slower
 MIN_TIME_MS = 0.0005  # resolution of a CUDA event: a shorter "time" means that nothing ran
 
 
@@ -52,12 +68,19 @@ def launch_counts(regime: Regime, estimate_ms: float, budget_s: float) -> tuple[
     """(untimed, timed) launches of a sample, together within the budget where two launches fit."""
     plan = PLANS[regime]
     untimed = max(1, math.ceil(plan.untimed_ms / estimate_ms))
-    timed = max(2, math.ceil(plan.timed_ms / estimate_ms))
+    least = 1 if regime == "burst" and estimate_ms >= LONG_LAUNCH_MS else 2
+    timed = max(least, math.ceil(plan.timed_ms / estimate_ms))
     allowed = int(PLANNED_SHARE * budget_s * 1000 / estimate_ms)
     if untimed + timed > allowed:
         timed = max(1, min(timed, allowed * timed // (untimed + timed)))
         untimed = max(0, min(untimed, allowed - timed))
     return untimed, timed
+
+
+def alone_count(estimate_ms: float, flush_bytes: int, budget_s: float) -> int:
+    """Launches timed one by one in a sample, each after a flush and an untimed launch."""
+    each_ms = 2 * estimate_ms + flush_bytes / FLUSH_BYTES_PER_MS
+    return max(1, min(ALONE_LAUNCHES, int(PLANNED_SHARE * budget_s * 1000 / each_ms)))
 
 
 def graph_counts(untimed: int, timed: int, estimate_ms: float) -> tuple[int, int, int]:
@@ -101,11 +124,14 @@ class ClockProbe:
 class Sampler:
     """Takes samples of any kernel, all in the same way."""
 
-    def __init__(self, probe: ClockProbe, budget_s: float) -> None:
+    def __init__(self, probe: ClockProbe, budget_s: float, l2_bytes: int = 0) -> None:
         self._probe, self.budget_s = probe, budget_s
         self._start, self._end = Event(), Event()
+        self._pairs = [(Event(), Event()) for _ in range(ALONE_LAUNCHES)]
+        self._flush_bytes = FLUSH_L2_SIZES * l2_bytes
+        self._flush: Buffer | None = None  # made when a launch is to be timed alone
         self._next_set = 0
-        self._graphs: dict[Kernel, tuple[int, Graph]] = {}
+        self._graphs: dict[tuple[Kernel, int], tuple[int, Graph]] = {}  # by kernel and sets
 
     def _launch(self, kernel: Kernel, sets: int, count: int) -> None:
         for _ in range(count):
@@ -113,19 +139,19 @@ class Sampler:
             self._next_set += 1
 
     def _graph(self, kernel: Kernel, sets: int, count: int) -> Graph:
-        """The graph of `count` launches, captured once per kernel and count."""
-        found = self._graphs.get(kernel)
+        """The graph of `count` launches, captured once per kernel, operand sets and count."""
+        found = self._graphs.get((kernel, sets))
         if found is None or found[0] != count:
-            self.forget(kernel)
+            if found is not None:
+                found[1].destroy()
             graph = Graph(kernel.stream, lambda: self._launch(kernel, sets, count))
-            found = self._graphs[kernel] = (count, graph)
+            found = self._graphs[kernel, sets] = (count, graph)
         return found[1]
 
     def forget(self, kernel: Kernel) -> None:
         """Free what is kept for a kernel that is about to be closed."""
-        found = self._graphs.pop(kernel, None)
-        if found is not None:
-            found[1].destroy()
+        for key in [key for key in self._graphs if key[0] is kernel]:
+            self._graphs.pop(key)[1].destroy()
 
     def time_once(self, kernel: Kernel) -> float:
         """Milliseconds of one launch on set 0, by events."""
@@ -155,11 +181,16 @@ class Sampler:
         round_: int,
         estimate_ms: float,
         gap_s: float | None = None,
+        cache: CacheMode = "rotate",
     ) -> Taken:
         """One sample over `sets` rotated operand sets; nothing else may be running on the GPU.
 
-        `gap_s` is the idle time before it, by default the regime's own.
+        `gap_s` is the idle time before it, by default the regime's own. Another `cache` mode than
+        `rotate` uses operand set 0 alone; `flush` and `alone` time each launch by itself.
         """
+        if cache in ("flush", "alone"):
+            return self._take_alone(kernel, regime, round_, estimate_ms, gap_s, cache)
+        sets = 1 if cache == "hot" else sets
         untimed, timed = launch_counts(regime, estimate_ms, self.budget_s)
         graph, before, within = None, 0, 0
         if estimate_ms < GRAPH_BELOW_MS:
@@ -191,6 +222,57 @@ class Sampler:
             submission="graph" if graph else "stream",
         )
         return Taken(sample, started_s, ended_s)
+
+    def _take_alone(
+        self,
+        kernel: Kernel,
+        regime: Regime,
+        round_: int,
+        estimate_ms: float,
+        gap_s: float | None,
+        cache: CacheMode,
+    ) -> Taken:
+        """Launches on operand set 0, each between events of its own, the L2 overwritten before.
+
+        `alone` has an untimed launch in between that brings the operands back. What overwrote the
+        L2 is written back to memory while a flushed launch runs; that is part of being cold.
+        """
+        count = alone_count(estimate_ms, self._flush_bytes, self.budget_s)
+        time.sleep(PLANS[regime].gap_s if gap_s is None else gap_s)
+        started_s = time.monotonic()
+        self._probe.record(0, kernel)
+        for start, end in self._pairs[:count]:
+            self._overwrite_cache(kernel)
+            if cache == "alone":
+                kernel.launch(0)
+            start.record(kernel.stream)
+            kernel.launch(0)
+            end.record(kernel.stream)
+        self._probe.record(1, kernel)
+        kernel.stream.synchronize()
+        ended_s = time.monotonic()
+        times = [start.elapsed_ms(end) for start, end in self._pairs[:count]]
+        sample = Sample(
+            regime=regime,
+            round=round_,
+            time_ms=sum(times) / count,
+            launches=count,
+            host_ms=None,
+            sm_clock_mhz=self._probe.clock_mhz(),
+            nvml_clock_mhz=None,
+            power_w=None,
+            temperature_c=None,
+            throttle_reasons="",
+            rejected=rejection(min(times)),
+            submission="alone",
+        )
+        return Taken(sample, started_s, ended_s)
+
+    def _overwrite_cache(self, kernel: Kernel) -> None:
+        if self._flush is None:
+            self._flush = allocate(self._flush_bytes)
+        target, handle = self._flush, kernel.stream.handle
+        call(driver.cuMemsetD8Async, target.address, 0, target.size_bytes, handle)
 
     def _queue(
         self, kernel: Kernel, sets: int, count: int, graph: Graph | None, replays: int

@@ -261,6 +261,12 @@ def peak_flop_per_clk_sm(
     return max(rates, default=None)
 
 
+def peak_flop_per_clk_sm_of(published: Iterable[dict[str, Any]]) -> float | None:
+    """The same from `ceilings` of a published device.json."""
+    rates = [c["flop_per_clk_sm"] for c in published if "_f32" in c["name"]]
+    return max((rate for rate in rates if rate), default=None)
+
+
 @dataclass(frozen=True, slots=True)
 class NominalRate:
     """Documented dense FP16 tensor FLOP/clk/SM of the devices whose name matches `pattern`."""

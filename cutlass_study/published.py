@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from cutlass_study.columns import Value, identity_key, identity_values
+from cutlass_study.conditions import INTERLEAVED, SERIAL
 from cutlass_study.config import GemmProblem
 from cutlass_study.csv_files import csv_bytes, csv_text, write_all
+from cutlass_study.drift import control_drifts
 from cutlass_study.records import (
     RESULT_COLUMNS,
     SAMPLE_COLUMNS,
@@ -31,7 +33,13 @@ from cutlass_study.records import (
 )
 from cutlass_study.results import ResultsStore
 from cutlass_study.schema import SCHEMA_VERSION, device_text, same_device
-from cutlass_study.stats import Derived, derive, is_control_of, why_none_valid
+from cutlass_study.stats import (
+    Derived,
+    control_condition,
+    derive,
+    is_control_of,
+    why_none_valid,
+)
 from cutlass_study.study_data import DEVICE_FILE, RESULTS_FILE, SAMPLES_FILE
 
 VERIFIED = ("ok", "no_valid_samples")  # the kernel is right; each regime's samples decide which
@@ -46,10 +54,12 @@ class _Work:
     arch: str
     distribution: str
     seed: int
+    condition: str
 
     @classmethod
     def of(cls, identity: Identity) -> _Work:
-        return cls(identity.problem, identity.arch, identity.distribution, identity.seed)
+        condition = control_condition(identity.condition)
+        return cls(identity.problem, identity.arch, identity.distribution, identity.seed, condition)
 
 
 def export(
@@ -59,14 +69,15 @@ def export(
     planned: int,
     peak_flop_per_clk_sm: float | None = None,
     seed: int = 0,
+    experiment: str = "",
 ) -> None:
     """Publish the store's campaign into `directory`, each file replaced in one step.
 
     `planned` is how many configurations the sweep set out to record: with fewer, or with verified
     ones whose sampling did not end (no stop reason), device.json says `"complete": false`.
     `peak_flop_per_clk_sm` is the device's dense FP16 rate with FP32 accumulate, if known. `seed`
-    is the bootstrap's. Raises EnvironmentProblem if the folder can't be written or holds another
-    device's records.
+    is the bootstrap's. `experiment` names the experiment whose records these are. Raises
+    EnvironmentProblem if the folder can't be written or holds another device's records.
     """
     directory = Path(directory)
     device = store.device()
@@ -75,6 +86,9 @@ def export(
         outcomes = store.outcomes()
         samples = [(identity, _rounded(sample)) for identity, sample in store.all_samples()]
         summary = _summary(store, outcomes, planned)
+        summary["control_drift"] = _drifts(samples)
+        if experiment:
+            summary["experiment"] = experiment
 
     def numbers(row: RowOutcome, own: list[Sample], control: list[Sample]) -> Derived | None:
         return derive(
@@ -159,6 +173,7 @@ def _sorted(rows: Iterable[RowOutcome]) -> list[RowOutcome]:
             identity.name,
             identity.distribution,
             identity.seed,
+            identity.condition,
         )
 
     return sorted(rows, key=order)
@@ -180,6 +195,8 @@ def _result_line(
         facts = asdict(part) if part else {}
         values |= {column: facts[column] for column in STATIC_COLUMNS if column in facts}
     values |= asdict(derived) if derived else {}
+    if row.identity.condition in (SERIAL, INTERLEAVED):
+        values["launch_bound"] = None  # host time covers two kernels there
     return [values.get(column) for column in RESULT_COLUMNS]
 
 
@@ -193,7 +210,24 @@ def _rounded(sample: Sample) -> Sample:
 
 
 def _sample_line(identity: Identity, sample: Sample) -> list[Value]:
-    return [identity.name, identity.arch, identity.distribution, identity.seed, *astuple(sample)]
+    own = (identity.name, identity.arch, identity.distribution, identity.seed)
+    return [*own, *astuple(sample), identity.condition]
+
+
+def _drifts(samples: Iterable[tuple[Identity, Sample]]) -> list[dict[str, object]]:
+    """Relative change and spread of every control; a warning where the one exceeds the other."""
+    return [
+        {
+            "problem": identity.problem.name,
+            "distribution": identity.distribution,
+            "condition": identity.condition,
+            "regime": regime,
+            "change": round(found.change, 6),
+            "spread": round(found.spread, 6),
+            "warning": found.excessive,
+        }
+        for (identity, regime), found in control_drifts(samples).items()
+    ]
 
 
 def _summary(

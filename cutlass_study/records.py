@@ -23,6 +23,9 @@ Outcome = Literal[
 ]
 Regime = Literal["burst", "sustained"]
 Distribution = Literal["uniform", "normal", "integers", "zeros"]
+# How a launch finds its operands: rotated over several L2 sizes (the study's way), always the same
+# set, the same set after the L2 was flushed, or the same set launched as alone as a flushed one.
+CacheMode = Literal["rotate", "hot", "flush", "alone"]
 
 
 class EnvironmentProblem(RuntimeError):
@@ -93,13 +96,18 @@ class Occupancy:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a result belongs to. `regime` is in the sample, since one verified kernel has both."""
+    """What a result belongs to. `regime` is in the sample, since one verified kernel has both.
+
+    `condition` is empty for the study's own way of measuring. An experiment that measures a kernel
+    in another way (hot, flushed, under a mere label) names it here, which keeps its rows apart.
+    """
 
     config: GemmConfig
     problem: GemmProblem
     arch: str
     distribution: Distribution
     seed: int
+    condition: str = ""
 
     @property
     def name(self) -> str:
@@ -126,7 +134,7 @@ class Sample:
     temperature_c: float | None
     throttle_reasons: str
     rejected: str = ""
-    submission: str = "stream"  # "graph": the launches were replayed as one CUDA graph
+    submission: str = "stream"  # "graph": replayed as one CUDA graph; "alone": one by one
     energy_j: float | None = None  # per launch, where the region was long enough to tell
 
 
@@ -172,6 +180,7 @@ IDENTITY_COLUMNS = (
     "variant",
     "distribution",
     "seed",
+    "condition",
 )
 STATIC_COLUMNS = (
     "registers",
@@ -193,6 +202,7 @@ RESULT_COLUMNS = (
     "time_iqr_ms",
     "tflops",
     "host_time_ms",
+    "launch_bound",
     "ratio_to_cublas",
     "ratio_low",
     "ratio_high",
@@ -224,4 +234,7 @@ SAMPLE_COLUMNS = (
     "rejected",
     "submission",
     "energy_j",
+    "condition",
 )
+# Columns that recorded folders may lack: they read as empty, which is what they would hold.
+NEWER_COLUMNS = ("condition", "launch_bound")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cutlass_study import table_formats, tables
+from cutlass_study import experiment_tables, table_formats, tables
 from cutlass_study.records import EnvironmentProblem
 from cutlass_study.table_formats import Table
 from cutlass_study.views import NothingToShow, StudyRecords, StudyView, make_views
@@ -100,6 +100,12 @@ def figure_jobs(views: tuple[StudyView, ...]) -> Iterator[FigureJob]:
             yield FigureJob(name, partial(make, view))
 
 
+def _experiment_figures(data: StudyRecords) -> Iterator[FigureJob]:
+    from cutlass_study import experiment_figures
+
+    yield FigureJob(data.experiment, partial(experiment_figures.figure, data))
+
+
 def _renamed(
     draw: Callable[[StudyView, str], Figure], view: StudyView, regime: str, suffix: str
 ) -> Figure:
@@ -127,15 +133,22 @@ def _render(data: StudyRecords, out_dir: Path, problem: str | None) -> RenderRep
     left_out: list[tuple[str, str]] = []
     captions: dict[str, str] = {}
     before = _earlier_names(out_dir)
-    try:
-        views = make_views(data, problem)
-    except NothingToShow as nothing:
-        return RenderReport((), (), (), (("all tables and figures", str(nothing)),))
-    if not _measured(views):
-        why = "nothing in this data was measured"
-        left_out.append(("tables and figures of throughput, clocks and drift", why))
-    table_paths = _write_tables(views, out_dir, captions, left_out)
-    figure_paths = _write_figures(views, out_dir, captions, left_out)
+    if data.experiment:
+        tables_wanted: Iterable[TableJob] = [
+            TableJob(data.experiment, partial(experiment_tables.table, data))
+        ]
+        figures_wanted = partial(_experiment_figures, data)
+    else:
+        try:
+            views = make_views(data, problem)
+        except NothingToShow as nothing:
+            return RenderReport((), (), (), (("all tables and figures", str(nothing)),))
+        if not _measured(views):
+            why = "nothing in this data was measured"
+            left_out.append(("tables and figures of throughput, clocks and drift", why))
+        tables_wanted, figures_wanted = table_jobs(views), partial(figure_jobs, views)
+    table_paths = _write_tables(tables_wanted, out_dir, captions, left_out)
+    figure_paths = _write_figures(figures_wanted, out_dir, captions, left_out)
     written = {path.name for path in (*table_paths, *figure_paths)}
     for name in before:
         if name not in written:
@@ -145,13 +158,13 @@ def _render(data: StudyRecords, out_dir: Path, problem: str | None) -> RenderRep
 
 
 def _write_tables(
-    views: tuple[StudyView, ...],
+    jobs: Iterable[TableJob],
     out_dir: Path,
     captions: dict[str, str],
     left_out: list[tuple[str, str]],
 ) -> list[Path]:
     paths: list[Path] = []
-    for job in table_jobs(views):
+    for job in jobs:
         try:
             table = job.make()
         except NothingToShow as nothing:
@@ -163,7 +176,7 @@ def _write_tables(
 
 
 def _write_figures(
-    views: tuple[StudyView, ...],
+    make_jobs: Callable[[], Iterator[FigureJob]],
     out_dir: Path,
     captions: dict[str, str],
     left_out: list[tuple[str, str]],
@@ -174,7 +187,7 @@ def _write_figures(
         left_out.append(("all figures", f"matplotlib can't be used here: {_sentence(error)}"))
         return []
     paths: list[Path] = []
-    for job in figure_jobs(views):
+    for job in make_jobs():
         try:
             with style.styled():
                 figure = job.make()

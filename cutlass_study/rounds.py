@@ -10,7 +10,6 @@ from statistics import median
 from cutlass_study import stats
 from cutlass_study.prepare import Prepared
 from cutlass_study.records import Identity, Regime, RowOutcome, Sample
-from cutlass_study.space import CUBLAS
 
 CONTROL_EVERY = 12  # configurations between two control samples within a round
 TARGET_HALF_WIDTH: dict[Regime, float] = {"burst": 0.002, "sustained": 0.01}
@@ -38,7 +37,7 @@ class Candidate:
 
     @property
     def is_control(self) -> bool:
-        return self.item.entry.config == CUBLAS
+        return stats.is_control_of(self.identity, self.identity)
 
     @property
     def failed(self) -> bool:

@@ -23,7 +23,8 @@ from cutlass_study.records import (
     Sample,
 )
 
-SCHEMA_VERSION = 1  # of the database and of the published folder; both are written from here
+SCHEMA_VERSION = 1  # of the published folder; newer columns are optional there
+STORE_VERSION = 2  # of the database
 APPLICATION_ID = 0x43555453  # marks the SQLite file as ours ("CUTS")
 BUSY_TIMEOUT_S = 30.0
 
@@ -153,7 +154,7 @@ def ensure(connection: sqlite3.Connection, path: Path) -> None:
     for statement in _TABLES:
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute(f"PRAGMA user_version = {STORE_VERSION}")
 
 
 def _check(connection: sqlite3.Connection, path: Path, *, may_be_empty: bool) -> None:
@@ -168,10 +169,10 @@ def _check(connection: sqlite3.Connection, path: Path, *, may_be_empty: bool) ->
             f"'{path}' is not a results store of this study; give another --results file"
         )
     version = single("PRAGMA user_version")
-    if version != SCHEMA_VERSION:
+    if version != STORE_VERSION:
         raise EnvironmentProblem(
             f"results file '{path}' has schema version {version}, this toolkit writes version "
-            f"{SCHEMA_VERSION}; give another --results file"
+            f"{STORE_VERSION}; give another --results file"
         )
     damage = single("PRAGMA quick_check(1)")
     if damage != "ok":

@@ -24,11 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats as scipy_stats
 
+from cutlass_study.conditions import LABEL
 from cutlass_study.config import GemmProblem
 from cutlass_study.records import Identity, Sample
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
+LAUNCH_BOUND = 1.25  # a host time so much above the GPU's means that launching set the pace
 MIN_ROUNDS = 6  # fewest rounds that allow a 95 % interval of a median: 2·0.5^6 ≤ 0.05
 
 Ratios = NDArray[np.float64]
@@ -44,6 +46,7 @@ class Derived:
     tflops: float
     samples: int
     host_time_ms: float | None = None
+    launch_bound: bool | None = None  # None where no host time was taken
     ratio_to_cublas: float | None = None
     ratio_low: float | None = None
     ratio_high: float | None = None
@@ -102,7 +105,16 @@ def is_control_of(control: Identity, identity: Identity) -> bool:
         and control.arch == identity.arch
         and control.distribution == identity.distribution
         and control.seed == identity.seed
+        and control.condition == control_condition(identity.condition)
     )
+
+
+def control_condition(condition: str) -> str:
+    """The condition a row's control was measured under: the same one, labels aside.
+
+    Experiments write "<condition>, label <n>" for a control under another name.
+    """
+    return condition.partition(LABEL)[0]
 
 
 def paired_ratios(samples: Iterable[Sample], control: Iterable[Sample]) -> Ratios:
@@ -225,6 +237,7 @@ def derive(
     quarter, three_quarters = np.percentile(times, [25, 75])
     achieved = tflops(problem, time_ms)
     clock = _median_of([sample.sm_clock_mhz for sample in kept])
+    host_time_ms = _median_of([sample.host_ms for sample in kept])
     ratios = paired_ratios(kept, control)
     interval = bootstrap_interval(ratios, seed=seed)
     return Derived(
@@ -232,7 +245,8 @@ def derive(
         time_iqr_ms=float(three_quarters - quarter),
         tflops=achieved,
         samples=len(kept),
-        host_time_ms=_median_of([sample.host_ms for sample in kept]),
+        host_time_ms=host_time_ms,
+        launch_bound=None if host_time_ms is None else host_time_ms > LAUNCH_BOUND * time_ms,
         ratio_to_cublas=float(np.median(ratios)) if len(ratios) else None,
         ratio_low=interval[0] if interval else None,
         ratio_high=interval[1] if interval else None,

@@ -22,7 +22,7 @@ from cutlass_study.render import RenderReport, render_all
 from cutlass_study.reporter import Reporter
 from cutlass_study.results import ResultsStore
 from cutlass_study.space import Axes, Entry, entries
-from cutlass_study.study_data import load
+from cutlass_study.study_data import StudyData, load
 from cutlass_study.sweep import Sweep, with_controls
 from cutlass_study.sweep_options import SweepOptions
 from cutlass_study.telemetry import Nvml, TelemetryLog
@@ -172,8 +172,9 @@ def measure(
         telemetry.stop()
         export(store, directory, planned=len(items), peak_flop_per_clk_sm=peak_rate(store))
     data = load(directory)
-    return Measurement(
-        Counter(data.results["outcome"].astype(str)),
-        directory,
-        render_all(data, directory / "report"),
-    )
+    return Measurement(count_outcomes(data), directory, render_all(data, directory / "report"))
+
+
+def count_outcomes(data: StudyData) -> Counter[str]:
+    """How many rows ended how."""
+    return Counter(data.results["outcome"].astype(str))

@@ -19,6 +19,7 @@ import pandas as pd
 
 from cutlass_study.columns import FLOAT_COLUMNS, INTEGER_COLUMNS
 from cutlass_study.records import (
+    NEWER_COLUMNS,
     RESULT_COLUMNS,
     SAMPLE_COLUMNS,
     DeviceRecord,
@@ -29,7 +30,7 @@ from cutlass_study.records import (
 from cutlass_study.schema import SCHEMA_VERSION
 
 DEVICE_FILE, RESULTS_FILE, SAMPLES_FILE = "device.json", "results.csv", "samples.csv.gz"
-RESULT_KEY = ("name", "arch", "distribution", "seed", "regime")
+RESULT_KEY = ("name", "arch", "distribution", "seed", "regime", "condition")
 _NEVER_EMPTY = frozenset(
     ("name", "family", "arch", "m", "n", "k", "seed", "outcome", "round", "launches")
 )
@@ -59,8 +60,19 @@ class StudyData:
     def name(self) -> str:
         return self.directory.name
 
+    @property
+    def experiment(self) -> str:
+        """The experiment whose records these are; empty for a sweep's."""
+        return str(self.summary.get("experiment", ""))
+
     def samples_of(
-        self, name: str, regime: Regime, *, distribution: str = "uniform", seed: int | None = None
+        self,
+        name: str,
+        regime: Regime,
+        *,
+        distribution: str = "uniform",
+        seed: int | None = None,
+        condition: str = "",
     ) -> list[Sample]:
         """Samples of one row as records, for `stats`; `seed` None takes any."""
         frame = self.samples
@@ -68,14 +80,20 @@ class StudyData:
             (frame["name"] == name)
             & (frame["regime"] == regime)
             & (frame["distribution"] == distribution)
+            & (frame["condition"] == condition)
         )
         if seed is not None:
             wanted &= frame["seed"] == seed
-        fields = list(Sample.__dataclass_fields__)
-        return [
-            Sample(**{field: _plain(value) for field, value in zip(fields, row, strict=True)})
-            for row in frame.loc[wanted, fields].itertuples(index=False)
-        ]
+        return sample_records(frame[wanted])
+
+
+def sample_records(frame: pd.DataFrame) -> list[Sample]:
+    """Rows of a samples frame as records, in their order."""
+    fields = list(Sample.__dataclass_fields__)
+    return [
+        Sample(**{field: _plain(value) for field, value in zip(fields, row, strict=True)})
+        for row in frame[fields].itertuples(index=False)
+    ]
 
 
 def load(directory: Path | str) -> StudyData:
@@ -136,7 +154,8 @@ def _frame(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     if not lines:
         raise DataError(f"'{path}' is empty; export the folder again with sweep.py")
     header = lines[0]
-    absent = [column for column in columns if column not in header]
+    newer = [column for column in NEWER_COLUMNS if column in columns and column not in header]
+    absent = [column for column in columns if column not in (*header, *newer)]
     if absent:
         raise DataError(f"'{path}' lacks the columns {', '.join(absent)}")
     for number, line in enumerate(lines, start=1):
@@ -145,7 +164,10 @@ def _frame(path: Path, columns: Sequence[str]) -> pd.DataFrame:
                 f"row {number} of '{path}' has {len(line)} fields instead of {len(header)}: the "
                 "file was cut short or edited; export the folder again with sweep.py"
             )
-    return _typed(lines[1:], header, path)
+    frame = _typed(lines[1:], header, path)
+    for column in newer:
+        frame[column] = pd.Series("", index=frame.index, dtype="str")
+    return frame
 
 
 def _lines(path: Path) -> list[list[str]]:

@@ -58,7 +58,7 @@ class Sweep:
         reporter: Reporter,
         telemetry: TelemetryLog | None = None,
     ) -> None:
-        self._gpu = GpuClient(worker, telemetry, options.allow_long_launches)
+        self.gpu = GpuClient(worker, telemetry, options.allow_long_launches)
         self._store, self._options, self._reporter = store, options, reporter
         self._random = random.Random(options.inputs.seed)
 
@@ -67,18 +67,22 @@ class Sweep:
 
         Rounds are per problem, or over everything at once where it is to be compared `together`.
         """
-        with self._store.batch():
-            for item in items:
-                if item.build is not None:
-                    self._store.add_build(item.build.record)
-                if not item.pending:
-                    self._store.add_outcome(item.row)
+        self.record_static(items)
         groups: dict[GemmProblem | None, list[Prepared]] = {}
         for item in self._not_done(items):
             groups.setdefault(None if together else item.entry.problem, []).append(item)
         # Small problems first: their results are safe before a large one can fail.
         for group in sorted(groups.values(), key=lambda group: group[0].entry.problem.flop):
             self._run_group(group)
+
+    def record_static(self, items: Sequence[Prepared]) -> None:
+        """Record every build, and the outcomes that need no measuring."""
+        with self._store.batch():
+            for item in items:
+                if item.build is not None:
+                    self._store.add_build(item.build.record)
+                if not item.pending:
+                    self._store.add_outcome(item.row)
 
     def _not_done(self, items: Sequence[Prepared]) -> list[Prepared]:
         """Pending items without complete results; a problem's control joins whatever remains."""
@@ -115,9 +119,9 @@ class Sweep:
         waiting = sorted(items, key=lambda item: item.entry.config != CUBLAS)
         candidates = []
         try:
-            self._gpu.close_all()
+            self.gpu.close_all()
             while waiting:
-                candidate = self._verify(waiting[0])
+                candidate = self.verify(waiting[0])
                 del waiting[0]
                 if candidate is not None:
                     candidates.append(candidate)
@@ -131,15 +135,17 @@ class Sweep:
                     row = replace(item.row, outcome=lost.outcome, reason=str(lost))
                     self._store.add_outcome(row)
 
-    def _failed(self, row: RowOutcome, failure: WorkerFailure) -> None:
+    def failed(self, row: RowOutcome, failure: WorkerFailure) -> None:
+        """Record and report how a row failed."""
         self._store.add_outcome(replace(row, outcome=OUTCOME_OF[failure.kind], reason=str(failure)))
         self._reporter.message(f"{row.identity.name}: {failure}")
 
-    def _verify(self, item: Prepared) -> Candidate | None:
+    def verify(self, item: Prepared) -> Candidate | None:
+        """Verify one item and record the outcome; None if it can't be measured."""
         try:
-            result, choice = self._gpu.verify(item)
+            result, choice = self.gpu.verify(item)
         except WorkerFailure as failure:
-            self._failed(item.row, failure)
+            self.failed(item.row, failure)
             return None
         notes = [] if choice is None else [f"heuristic candidate {choice + 1}"]
         if result.overflows:
@@ -164,9 +170,9 @@ class Sweep:
     ) -> Sample | None:
         try:
             pause = gap.seconds if regime == "burst" else None
-            sample = self._gpu.sample(candidate, regime, round_, pause)
+            sample = self.gpu.sample(candidate, regime, round_, pause)
         except WorkerFailure as failure:
-            self._failed(candidate.row, failure)
+            self.failed(candidate.row, failure)
             candidate.stop_reason = "failed"
             return None
         return gap.judge(candidate, sample) if regime == "burst" else sample

@@ -131,7 +131,7 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _output_folder() -> Path:
+def output_folder() -> Path:
     """`results/` of the project, or the user's data folder where that can't be written."""
     import platformdirs
 
@@ -147,21 +147,37 @@ def _output_folder() -> Path:
     return candidate
 
 
-def run(call: SweepCall) -> int:
-    """The whole study; returns the exit code. Without a GPU: the static half."""
+class NoGpu(EnvironmentProblem):
+    """There is no GPU to measure on."""
+
+
+def start_worker() -> tuple[Worker, DeviceRecord]:
+    """The GPU process and its device.
+
+    Raises `NoGpu`, or another `EnvironmentProblem` if the process can't start.
+    """
     from cutlass_study.worker import Worker, WorkerFailure
 
     worker = Worker()
     try:
-        device = worker.request("describe", timeout_s=60)
+        device: DeviceRecord = worker.request("describe", timeout_s=60)
     except EnvironmentProblem as problem:
-        say(f"{problem}.\nNothing is measured: this is the static half for "
-            f"{' and '.join(call.archs or STATIC_ARCHS)}.")  # fmt: skip
-        return _run_static(call)
+        raise NoGpu(str(problem)) from problem
     except WorkerFailure as failure:
         raise EnvironmentProblem(
             f"the GPU process could not start: {failure}; scripts/doctor.py looks for the cause"
         ) from failure
+    return worker, device
+
+
+def run(call: SweepCall) -> int:
+    """The whole study; returns the exit code. Without a GPU: the static half."""
+    try:
+        worker, device = start_worker()
+    except NoGpu as problem:
+        say(f"{problem}.\nNothing is measured: this is the static half for "
+            f"{' and '.join(call.archs or STATIC_ARCHS)}.")  # fmt: skip
+        return _run_static(call)
     with worker:
         if call.archs and call.archs != (device.arch,):
             raise UsageError(
@@ -169,6 +185,25 @@ def run(call: SweepCall) -> int:
                 "use --static or --list for it"
             )
         return _run_measured(call, worker, device)
+
+
+def run_interleaved(call: SweepCall) -> int:
+    """cuBLAS and the best CUTLASS kernel taking turns on two streams; returns the exit code."""
+    from cutlass_study.experiment_command import ExperimentCall
+    from cutlass_study.experiment_command import run as run_experiment
+
+    problem, *others = call.axes.problems()
+    if others or len(set(problem.shape)) > 1 or call.preset not in (None, "paper"):
+        raise UsageError("--interleave takes one square --problem and no preset or other axis")
+    if call.axes != Axes(problem=call.axes.problem):
+        raise UsageError("--interleave takes one square --problem and no other axis")
+    return run_experiment(
+        ExperimentCall(
+            "interleave", problem.n, call.regime, seed=call.seed, workers=call.workers,
+            cache_dir=call.cache_dir, results=call.results, export=call.export,
+            dry_run=call.dry_run,
+        )
+    )  # fmt: skip
 
 
 def _run_static(call: SweepCall) -> int:
@@ -180,12 +215,12 @@ def _run_static(call: SweepCall) -> int:
         say(line)
     if call.dry_run:
         return 0
-    directory = call.export or _output_folder() / "static"
+    directory = call.export or output_folder() / "static"
     with TerminalReporter() as reporter:
         items = study.static_half(request, archs, reporter)
     report = study.publish_static(items, directory)
     say(f"compiled, nothing measured: {len(items)} rows")
-    _print_files(directory, report)
+    print_files(directory, report)
     return 0
 
 
@@ -200,16 +235,17 @@ def _run_measured(call: SweepCall, worker: Worker, device: DeviceRecord) -> int:
         say(line)
     if call.dry_run:
         return 0
-    results = call.results or _output_folder() / STORE_NAME
-    directory = call.export or _output_folder() / study.slug(device.name)
+    results = call.results or output_folder() / STORE_NAME
+    directory = call.export or output_folder() / study.slug(device.name)
     with study.open_store(results, device, request) as store, TerminalReporter() as reporter:
         done = study.measure(request, found, limits, worker, store, directory, reporter)
     say(", ".join(f"{count} {outcome}" for outcome, count in sorted(done.outcomes.items())))
-    _print_files(directory, done.report)
+    print_files(directory, done.report)
     return 0 if done.useful else 1
 
 
-def _print_files(directory: Path, report: RenderReport) -> None:
+def print_files(directory: Path, report: RenderReport) -> None:
+    """The folder and its files to stdout, what is missing to stderr."""
     print(directory)
     for path in (*report.tables, *report.figures, *report.captions):
         print(path)

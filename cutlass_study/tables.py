@@ -10,7 +10,14 @@ from typing import Any
 
 import pandas as pd
 
-from cutlass_study.comparisons import RANKED_ROWS, best_per, epilogue_effect, scaling_series
+from cutlass_study.comparisons import (
+    RANKED_ROWS,
+    best_per,
+    drift_warning,
+    epilogue_effect,
+    launch_bound_note,
+    scaling_series,
+)
 from cutlass_study.table_formats import Table
 from cutlass_study.views import (
     CONFIG_COLUMNS,
@@ -89,6 +96,8 @@ def configurations(view: StudyView) -> Table:
         f"Configurations. {view.title}. {count_states(rows)}."
         + f" Regimes: {' and '.join(view.regimes)}." * bool(view.regimes)
         + " Ratios are medians within rounds, with a 95 % bootstrap interval." * bool(view.regimes)
+        + launch_bound_note(view.rows)
+        + drift_warning(view)
     )
     return Table(_named("configurations", view), _filled(frame), caption, csv_only=("label",))
 
@@ -110,6 +119,7 @@ def ranking(view: StudyView) -> Table:
     top.insert(0, "rank", range(1, len(top) + 1))
     columns = ["rank", "label", "family", *_MEASURED, "registers", "ctas_per_sm"]
     caption = f"The {len(top)} fastest of {len(rows)} measured. {view.title}; {regime} regime."
+    caption += drift_warning(view)
     return Table("ranking", _filled(top[columns]), caption)
 
 
@@ -235,7 +245,7 @@ def scaling(view: StudyView) -> Table:
     caption = (
         f"Throughput over problem size M = N = K. {device}; {view.distribution} inputs. CUTLASS "
         "and WMMA: the best configuration at each size."
-    )
+    ) + launch_bound_note(rows)
     return Table("scaling", _filled(frame), caption)
 
 
@@ -278,4 +288,5 @@ def best_by_family(view: StudyView) -> Table:
         raise NothingToShow(f"nothing was measured on {view.arch}")
     frame = pd.concat(found)[["regime", "family", "label", *_MEASURED, "registers", "smem_bytes"]]
     caption = f"The fastest configuration of each family. {view.title}; {_regimes(view)}."
+    caption += drift_warning(view)
     return Table("best", _filled(frame), caption)

@@ -42,6 +42,38 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
+class Interleaved:
+    """Two kernels run together or one after the other, each `launches` times.
+
+    Milliseconds per launch of each stream's events, host milliseconds per pair of launches, what
+    verification said of each D, and when it was.
+    """
+
+    launches: int
+    event_ms: tuple[float, float]
+    wall_ms: float
+    reasons: tuple[str, str]
+    started_s: float
+    ended_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PeerTimes:
+    """One kernel timed by `cuda.bench` and by us in turns; milliseconds per launch.
+
+    `own_alone_ms` are samples in the peer's way (cold, one launch at a time, back to back), taken
+    right before and right after its own.
+    """
+
+    name: str
+    repeat: int
+    peer_ms: tuple[float, ...]
+    peer_clock_mhz: float | None
+    own_alone_ms: tuple[float, ...]
+    own_clock_mhz: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class ProblemSetup:
     """A problem with its inputs; several can be open at once."""
 

@@ -8,7 +8,7 @@ import pandas as pd
 import seaborn
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from cutlass_study.comparisons import scaling_series
+from cutlass_study.comparisons import drift_warning, scaling_series
 from cutlass_study.style import (
     BLACK,
     BLUE,
@@ -106,7 +106,7 @@ def drift(view: StudyView) -> Figure:
         f"regime. {len(samples)} samples, {rejected} rejected by a filter. The delivered clock is "
         "counted on the GPU during the sample; NVML's is what the driver reports. Axes do not "
         "start at zero."
-    )
+    ) + drift_warning(view)
     return Figure("drift", figure, caption)
 
 

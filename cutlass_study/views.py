@@ -73,6 +73,8 @@ class StudyRecords(Protocol):
     def samples(self) -> pd.DataFrame: ...
     @property
     def complete(self) -> bool: ...
+    @property
+    def experiment(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -213,16 +215,20 @@ def short_labels(rows: pd.DataFrame) -> pd.Series[str]:
     return labels
 
 
-def prepare(results: pd.DataFrame) -> pd.DataFrame:
+def prepare(results: pd.DataFrame, *, conditions: bool = False) -> pd.DataFrame:
     """Results with plain types and the derived columns `state`, `problem` and `extent`.
 
     Text is never missing (empty instead), numbers are NaN where nothing was recorded; `extent` is
-    N of a plain square problem, else NaN. Raises `NothingToShow` without rows.
+    N of a plain square problem, else NaN. Rows of an experiment's conditions are left out unless
+    `conditions` are wanted. Raises `NothingToShow` without rows.
     """
     if results.empty:
         raise NothingToShow("the data has no results")
-    rows = results.reindex(columns=list(RESULT_COLUMNS)).reset_index(drop=True)
-    rows = _plain_types(rows)
+    rows = plain_types(results.reindex(columns=list(RESULT_COLUMNS)).reset_index(drop=True))
+    if not conditions:
+        rows = rows[rows["condition"] == ""].reset_index(drop=True)
+        if rows.empty:
+            raise NothingToShow("every row was measured under an experiment's condition")
     auto = (rows["family"] == "sm90") & (rows["stages"] == "")
     rows.loc[auto, "stages"] = "auto"
     rows["state"] = [state_of(row) for _, row in rows.iterrows()]
@@ -232,7 +238,8 @@ def prepare(results: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
-def _plain_types(frame: pd.DataFrame) -> pd.DataFrame:
+def plain_types(frame: pd.DataFrame) -> pd.DataFrame:
+    """Text that is never missing and numbers that are NaN where nothing was recorded."""
     for column in frame.columns:
         if column in _NUMERIC:
             frame[column] = pd.to_numeric(frame[column], errors="coerce").astype(float)
@@ -280,7 +287,8 @@ def make_views(
             for letter, part in zip("mnk", problem.split("x"), strict=True)
         ]
         rows = rows[rows["arch"].isin(rows.loc[same[0] & same[1] & same[2], "arch"])]
-    samples = _plain_types(data.samples.reindex(columns=list(SAMPLE_COLUMNS)).copy())
+    samples = plain_types(data.samples.reindex(columns=list(SAMPLE_COLUMNS)).copy())
+    samples = samples[samples["condition"] == ""]
     return tuple(
         _view_of(data, str(arch), group, samples, problem, distribution)
         for arch, group in rows.groupby("arch", sort=True)

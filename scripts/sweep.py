@@ -43,6 +43,14 @@ def main(
         bool, typer.Option("--static", help="Compile and print resources; measure nothing.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    interleave: Annotated[
+        bool,
+        typer.Option(
+            "--interleave",
+            help="Instead of a sweep, let cuBLAS and CUTLASS launches take turns on two streams "
+            "(experiment.py interleave).",
+        ),
+    ] = False,
     format_: Annotated[
         str, typer.Option("--format", help="csv or json, for --list and --static.")
     ] = "csv",
@@ -146,6 +154,8 @@ def main(
         )
         if list_:
             print(sweep_command.listing(call, format_), end="")
+        elif interleave:
+            raise typer.Exit(sweep_command.run_interleaved(call))
         elif static:
             print(sweep_command.static_listing(call, format_), end="")
         else:

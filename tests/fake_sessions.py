@@ -11,7 +11,7 @@ import os
 import signal
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,11 +19,25 @@ from typing import Any
 
 from cutlass_study.config import GemmProblem
 from cutlass_study.measure import rejection
-from cutlass_study.records import DeviceRecord, EnvironmentProblem, Regime, Sample
-from cutlass_study.tasks import KernelTask, ProblemSetup, Taken, Verification
+from cutlass_study.records import (
+    CacheMode,
+    DeviceRecord,
+    EnvironmentProblem,
+    Regime,
+    Sample,
+)
+from cutlass_study.tasks import (
+    Interleaved,
+    KernelTask,
+    PeerTimes,
+    ProblemSetup,
+    Taken,
+    Verification,
+)
 from cutlass_study.worker import Worker, WorkerFailure, _answer, _failure
 from tests.sweep_records import DEVICE
 
+Loaded = tuple[ProblemSetup, str, float]
 GONE = 0.0  # a time that no kernel has: nothing ran
 
 
@@ -48,6 +62,10 @@ class Script:
     open_faults: Mapping[GemmProblem, str] = field(default_factory=dict)
     log: str = ""  # a file that gets a line for every request
     sample_s: float = 0.0  # how long a sample takes
+    seed: str = ""  # of the noise
+    modes: Mapping[str, float] = field(default_factory=dict)  # cache mode → times slower
+    wrong_interleaved: str = ""  # the reason D is wrong after interleaving
+    peer_factor: Mapping[str, float] = field(default_factory=dict)  # cuda.bench's time over ours
 
 
 def misbehave(fault: str) -> None:
@@ -141,15 +159,18 @@ class SimulatedGpu:
         round_: int,
         estimate_ms: float,
         gap_s: float | None,
+        cache: CacheMode = "rotate",
     ) -> Taken:
         assert (setup, name) in self._loaded, "sample without load"
         behaviour = self._note("sample", name)
         self._samples += 1
         time.sleep(self.script.sample_s)
         count = self._counts["sample", name]
-        wobble = math.sin(zlib.crc32(f"{name} {regime} {count}".encode()))
+        seed = f"{self.script.seed}{name} {regime} {count}"
+        wobble = math.sin(zlib.crc32(seed.encode()))
         drift = 1 + self.script.drift_per_sample * self._samples
-        time_ms = behaviour.time_ms * (1 + behaviour.noise * wobble) * drift
+        slower = self.script.modes.get(cache, 1.0)
+        time_ms = behaviour.time_ms * (1 + behaviour.noise * wobble) * drift * slower
         sample = Sample(
             regime,
             round_,
@@ -164,6 +185,26 @@ class SimulatedGpu:
             rejection(2 * time_ms),
         )
         return Taken(sample, time.monotonic(), time.monotonic())
+
+    def interleave(self, kernels: Sequence[Loaded], alternate: bool) -> Interleaved:
+        times = []
+        for setup, name, _ in kernels:
+            assert self._open[setup] and (setup, name) in self._loaded
+            times.append(self._note("interleave" if alternate else "serial", name).time_ms)
+        first, second = (sum(times), sum(times)) if alternate else times
+        wrong = self.script.wrong_interleaved if alternate else ""
+        now = time.monotonic()
+        return Interleaved(2, (first, second), sum(times), (wrong, wrong), now, now)
+
+    def cross_check(self, kernels: Sequence[Loaded], repeats: int) -> list[PeerTimes]:
+        found = []
+        for repeat in range(repeats):
+            for setup, name, _ in kernels:
+                assert (setup, name) in self._loaded
+                own = self._note("cross_check", name).time_ms
+                peer = own * self.script.peer_factor.get(name, 1.0)
+                found.append(PeerTimes(name, repeat, (peer,) * 5, 1500.0, (own,) * 4, 1510.0))
+        return found
 
 
 def simulated(script: Script) -> partial[SimulatedGpu]:
@@ -197,13 +238,14 @@ class InProcess(Worker):
     def __init__(self, script: Script) -> None:
         super().__init__()
         self.script = script
+        self.device = DEVICE
         self.session: SimulatedGpu | None = None
         self.calls: list[tuple[str, str]] = []
 
     def request(self, method: str, *arguments: Any, timeout_s: float) -> Any:
         if self.session is None:
             self.session = SimulatedGpu(self.script)
-            self.session.calls = self.calls
+            self.session.calls, self.session.device = self.calls, self.device
         kind, value = _answer(self.session, method, arguments)
         if kind == "ok":
             return value

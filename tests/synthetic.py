@@ -62,6 +62,7 @@ class Records:
     results: pd.DataFrame
     samples: pd.DataFrame
     complete: bool = True
+    experiment: str = ""
 
 
 def sm80(tile=(128, 128, 32), warp=(64, 64, 32), stages=3, width=4, **more) -> GemmConfig:
@@ -115,6 +116,7 @@ def row(config: GemmConfig, problem: GemmProblem, **values) -> dict:
         "reason": "",
         "regime": "",
         "warnings": "",
+        "condition": "",
     }
     filled |= values
     return {name: filled.get(name) for name in RESULT_COLUMNS}
@@ -167,7 +169,7 @@ def samples_of(rows: list[dict], rounds: int = 25) -> pd.DataFrame:
         for number, time_ms in enumerate(times):
             found.append(
                 {
-                    **{name: line[name] for name in SAMPLE_COLUMNS[:5]},
+                    **{name: line[name] for name in (*SAMPLE_COLUMNS[:5], "condition")},
                     "round": number,
                     "time_ms": time_ms,
                     "launches": 2,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -37,6 +37,7 @@ from cutlass_study.driver import (
 )
 from cutlass_study.families import FrontEnd, infeasible_reason, source
 from cutlass_study.footprint import set_bytes
+from cutlass_study.gpu_session import GpuSession
 from cutlass_study.gpus import GpuLimits, limits_from, limits_of
 from cutlass_study.kernels import CutlassKernel, Kernel, NotImplementable, WmmaKernel
 from cutlass_study.measure import ClockProbe, Sampler
@@ -44,6 +45,7 @@ from cutlass_study.occupancy import occupancy
 from cutlass_study.operands import Operands
 from cutlass_study.prepare import Inputs, Prepared, prepare
 from cutlass_study.records import (
+    CacheMode,
     DeviceRecord,
     Distribution,
     EnvironmentProblem,
@@ -689,6 +691,68 @@ def timed_kernels(card: Card, problem: GemmProblem) -> Iterator[list[tuple[Kerne
 
 def times(sampler: Sampler, kernel: Kernel, estimate_ms: float, count: int = 9) -> list[float]:
     return [sampler.sample(kernel, 2, "burst", 1, estimate_ms).time_ms for _ in range(count)]
+
+
+def test_hot_operands_are_not_slower_and_flushed_ones_not_faster(card: Card) -> None:
+    """M2: 1024³ fits into the L2 of every card in question."""
+    probe = ClockProbe(card.device.arch, card.device.sm_count)
+    own = Sampler(probe, BUDGET_S, card.device.l2_bytes)
+    with opened(card, square(1024), l2_bytes=card.device.l2_bytes) as (operands, _):
+        kernel = make_kernel(card, Entry(CUBLAS, square(1024)))
+        kernel.prepare(square(1024), operands)
+        own.time_once(kernel)
+        estimate_ms, sets = own.time_once(kernel), len(operands.sets)
+        found: dict[str, list[float]] = {mode: [] for mode in get_args(CacheMode)}
+        for _ in range(9):
+            for mode, values in found.items():
+                sample = own.take(kernel, sets, "burst", 1, estimate_ms, cache=mode).sample  # type: ignore[arg-type]
+                assert sample.rejected == ""
+                values.append(sample.time_ms)
+        own.forget(kernel)
+        kernel.close()
+    middle = {mode: median(values) for mode, values in found.items()}
+    assert middle["hot"] <= 1.02 * middle["rotate"]
+    assert middle["flush"] >= 0.98 * middle["alone"]
+
+
+@pytest.mark.parametrize("config", [CUBLAS, CUBLAS_LT, wmma(3), sm80((128, 128, 32), 3)])
+def test_a_kernel_runs_on_somebody_elses_stream(card: Card, config: GemmConfig) -> None:
+    """What the cross-check with cuda.bench needs: after `prepare`, launches are on that stream."""
+    problem = square(1024)
+    with opened(card, problem) as (operands, reference):
+        kernel = make_kernel(card, Entry(config, problem))
+        others = Stream()
+        kernel.stream = Stream(int(others.handle))
+        kernel.prepare(problem, operands)
+        operands.poison(0, copy_c=kernel.in_place)
+        start, end = Event(), Event()
+        start.record(others)
+        for _ in range(20):
+            kernel.launch(0)
+        end.record(others)
+        others.synchronize()
+        assert start.elapsed_ms(end) > 0.05, "the events enclose twenty launches"
+        assert reference.compare().reason == ""
+        kernel.close()
+
+
+def test_interleaved_kernels_leave_a_right_d(card: Card) -> None:
+    entries_ = [Entry(CUBLAS, square(2048)), Entry(sm80((128, 128, 32), 3), square(2048))]
+    session = GpuSession()
+    kernels = []
+    for seed, entry in enumerate(entries_):
+        setup = ProblemSetup(entry.problem, "uniform", seed)
+        session.open_problem(setup, True)
+        image = None if entry.config == CUBLAS else build_of(card, entry).cubin
+        session.load(setup, KernelTask(entry.config, image, 1))
+        estimate = session.verify(setup, entry.config.name).estimate_ms
+        kernels.append((setup, entry.config.name, estimate))
+    for alternate in (False, True):
+        found = session.interleave(kernels, alternate)
+        assert found.reasons == ("", "")
+        assert found.launches >= 1
+        assert found.wall_ms >= 0.9 * max(found.event_ms)
+    session.close_all()
 
 
 def test_streams_do_not_wait_for_stream_zero(card: Card) -> None:

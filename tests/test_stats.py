@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -187,3 +188,10 @@ def test_peak_share_needs_the_delivered_clock() -> None:
     assert peak_share(709, 132, 4096, 1553) == pytest.approx(0.8444, abs=1e-4)
     assert peak_share(709, 132, None, 1553) is None
     assert peak_share(709, 132, 4096, None) is None
+
+
+@pytest.mark.parametrize(("host_ms", "bound"), [(1.2, False), (1.3, True), (None, None)])
+def test_a_row_is_launch_bound_if_the_host_sets_the_pace(host_ms: float | None, bound: Any) -> None:
+    derived = derive(PROBLEM, samples([1.0] * 8, host_ms=host_ms), [])
+    assert derived is not None
+    assert derived.launch_bound is bound

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -197,3 +198,21 @@ def test_every_table_of_the_study_is_valid_typst(hopper, tmp_path: Path):
         assert [path.suffix for path in paths] == [".csv", ".md", ".tex", ".typ"]
         assert typst.compile(str(paths[-1])).startswith(b"%PDF")
         assert len(pd.read_csv(paths[0])) == len(table.frame)
+
+
+def test_a_control_that_drifts_beyond_its_noise_is_a_warning_in_captions(hopper):
+    """M8: a common slow-down over the run, which pairing cancels, must still be said."""
+    steady = replace(hopper, samples=hopper.samples.assign(time_ms=1.0))
+    assert "Warning" not in tables.ranking(steady).caption
+    slower = hopper.samples.assign(time_ms=1.0 + 0.01 * hopper.samples["round"])
+    for make in (tables.ranking, tables.configurations, tables.best_by_family):
+        caption = make(replace(hopper, samples=slower)).caption
+        assert "Warning: the control's time changed by +" in caption
+        assert caption.endswith(".")
+
+
+def test_launch_bound_rows_are_counted_in_captions(hopper):
+    assert "launch-bound" not in tables.configurations(hopper).caption
+    rows = hopper.rows.copy()
+    rows.loc[rows.index[:3], "launch_bound"] = "true"
+    assert "3 rows are launch-bound" in tables.configurations(replace(hopper, rows=rows)).caption

@@ -1,0 +1,125 @@
+"""One table for each experiment: pure functions of loaded records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pandas as pd
+
+from cutlass_study import experiment_frames as frames
+from cutlass_study.conditions import INTERLEAVED, SERIAL
+from cutlass_study.table_formats import Table
+from cutlass_study.views import NothingToShow, StudyRecords
+
+
+def about(data: StudyRecords) -> str:
+    """Device, problems and how far the run came: the opening of every caption."""
+    results = data.results
+    extents = sorted({int(n) for n in results["n"]})
+    device = data.device.name if data.device else "unknown device"
+    sizes = ", ".join(str(n) for n in extents)
+    unfinished = "" if data.complete else "; unfinished experiment"
+    return f"{device}; M = N = K = {sizes}{unfinished}"
+
+
+def _present(frame: pd.DataFrame) -> pd.DataFrame:
+    """Without columns that hold nothing."""
+    return frame.loc[:, ~(frame.isna() | (frame == "")).all()].reset_index(drop=True)
+
+
+def inputs(data: StudyRecords) -> Table:
+    """Throughput, clock and power by input distribution and regime."""
+    caption = (
+        f"Effect of the input values. {about(data)}. All rows of a regime were measured in the "
+        "same interleaved rounds. Ratio to uniform: throughput relative to the same kernel on "
+        "uniform inputs, median within rounds with a 95 % bootstrap interval. The clock is the "
+        "delivered one."
+    )
+    return Table("inputs", _present(frames.inputs(data)), caption)
+
+
+def alphabeta(data: StudyRecords) -> Table:
+    """What C and beta cost."""
+    caption = (
+        f"Cost of reading C. {about(data)}. Extra time in percent against the same kernel with "
+        "beta=0, or without a C, in the same rounds: median with a 95 % bootstrap interval. Bytes: "
+        "each operand once, C only where beta is not 0. cuBLAS adds in place."
+    )
+    return Table("alphabeta", _present(frames.alphabeta(data)), caption)
+
+
+def cache(data: StudyRecords) -> Table:
+    """Hot against cold operands."""
+    caption = (
+        f"Cold operands against hot ones. {about(data)}. Ratio: time with cold operands over time "
+        "with the same operand set hot, median within rounds with a 95 % bootstrap interval. "
+        "Rotated: batches of launches over several L2 sizes of operands. Flushed: the L2 is "
+        "overwritten outside the timed region and each launch is timed alone, as is its hot "
+        "counterpart."
+    )
+    frame = _present(frames.cache(data))
+    return Table("cache", frame, caption, csv_only=("family", "configuration"))
+
+
+def labels(data: StudyRecords) -> Table:
+    """False differences between a kernel and itself."""
+    frame = frames.labels(data)
+    caption = f"Shuffled labels: cuBLAS against itself. {about(data)}."
+    for regime, group in frame.groupby("regime"):
+        clean = int((group["significant"] == 0).sum())
+        caption += (
+            f" {regime}: {clean} of {len(group)} repetitions without a significant difference."
+        )
+    caption += (
+        " Significant: sign test within rounds, Holm-corrected at a family-wise level of 5 % over "
+        "all comparisons of a repetition, or over those with the control alone."
+    )
+    return Table("labels", frame, caption)
+
+
+def interleave(data: StudyRecords) -> Table:
+    """Serial and interleaved launches of two kernels."""
+    frame = frames.interleave(data)
+    wall = frame.groupby("condition")["wall_ms"].median()
+    caption = (
+        f"cuBLAS and CUTLASS one after the other and taking turns on two streams. {about(data)}. "
+        "Event time: from a stream's first launch to its last, per launch; it counts waiting for "
+        "the other kernel. Wall time: host, per pair of launches."
+    )
+    if {SERIAL, INTERLEAVED} <= set(wall.dropna().index):
+        caption += (
+            f" Interleaved pairs take {wall[INTERLEAVED] / wall[SERIAL]:.3f} of a serial one."
+        )
+    bad = int((frame["outcome"] != "ok").sum())
+    caption += f" {bad} of {len(frame)} rows failed." if bad else " Every D was right, no crash."
+    return Table("interleave", _present(frame), caption)
+
+
+def nvbench(data: StudyRecords) -> Table:
+    """Our times against those of `cuda.bench`."""
+    frame = frames.nvbench(data)
+    agree = int((frame["agree"] == "yes").sum())
+    caption = (
+        f"The same kernels timed by NVIDIA's cuda.bench and by us in turns. {about(data)}. Cold "
+        f"GPU medians agree within {frames.PEER_TOLERANCE:.0%} for {agree} of {len(frame)} "
+        "kernels. Both flush the L2 and time one launch at a time, back to back after a rest, and "
+        "drop no slow sample. Burst: the study's own samples (idle gaps, no flush)."
+    )
+    return Table("nvbench", _present(frame), caption)
+
+
+TABLES: dict[str, Callable[[StudyRecords], Table]] = {
+    "inputs": inputs,
+    "alphabeta": alphabeta,
+    "cache": cache,
+    "labels": labels,
+    "interleave": interleave,
+    "nvbench": nvbench,
+}
+
+
+def table(data: StudyRecords) -> Table:
+    """The table of the data's experiment; raises `NothingToShow` for an unknown one."""
+    if data.experiment not in TABLES:
+        raise NothingToShow(f"experiment '{data.experiment}' is not known to this toolkit")
+    return TABLES[data.experiment](data)

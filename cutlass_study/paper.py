@@ -1,0 +1,100 @@
+"""The study as a PDF, rebuilt from recorded data: figures, tables, numbers, then typst.
+
+Needs no GPU, no compiler and no network. The template `paper/study.typ` holds the words; every
+number in it comes from `values.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typst
+
+from cutlass_study import audit_report, model_report, roofline_report
+from cutlass_study.paper_values import Tree, values
+from cutlass_study.records import EnvironmentProblem
+from cutlass_study.render import RenderReport, render_all
+from cutlass_study.study_data import DataError, StudyData, load
+
+TEMPLATE = "study.typ"
+REFERENCE = "h200"  # the recorded device that other devices are shown beside
+Section = Callable[[StudyData, StudyData | None, Path], Tree]
+
+
+@dataclass(frozen=True, slots=True)
+class PaperReport:
+    """The PDF written, and what the data could not show."""
+
+    pdf: Path
+    left_out: tuple[tuple[str, str], ...]
+
+
+def _static_of(project: Path) -> StudyData | None:
+    folder = project / "paper" / "data" / "static"
+    return load(folder) if (folder / "results.csv").is_file() else None
+
+
+def _reference_of(project: Path, data: StudyData) -> StudyData | None:
+    """The reference GPU's records, unless they are the data themselves."""
+    folder = project / "paper" / "data" / REFERENCE
+    if folder.resolve() == data.directory.resolve() or not (folder / "device.json").is_file():
+        return None
+    return load(folder)
+
+
+def _captions(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "captions.json").read_text(encoding="utf-8"))
+    return found
+
+
+def _assemble(data: StudyData, project: Path, folder: Path) -> tuple[RenderReport, Tree]:
+    """Everything the template reads, written into `folder`."""
+    static = _static_of(project)
+    report = render_all(data, folder / "figures")
+    tree = values(data, static)
+    tree["captions"] = _captions(folder / "figures")
+    tree["roofline"] = roofline_report.section(data, folder / "figures")
+    tree["models"] = model_report.section(data, folder / "figures")
+    tree["audit"] = audit_report.section(data, static, project)
+    reference = _reference_of(project, data)
+    tree["reference"] = values(reference, static) if reference else None
+    (folder / "values.json").write_text(json.dumps(tree, indent=1), encoding="utf-8")
+    return report, tree
+
+
+def _compile(folder: Path, out: Path) -> None:
+    """Run typst and put the PDF in its place in one step."""
+    part = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        typst.compile(str(folder / TEMPLATE), output=str(part), root=str(folder))
+        part.replace(out)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"'{out}' can't be written ({error.strerror or error}); give another --out"
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def build(data_folder: Path, project: Path, out: Path) -> PaperReport:
+    """Make the PDF of `data_folder`'s study. Raises `DataError` and `EnvironmentProblem`."""
+    template = project / "paper" / TEMPLATE
+    if not template.is_file():
+        raise EnvironmentProblem(f"'{template}' is missing; run in a complete clone of the project")
+    data = load(data_folder)
+    if data.device is None:
+        raise DataError(f"'{data_folder}' holds nothing measured, so there is no study to print")
+    with tempfile.TemporaryDirectory(prefix="cutlass-study-paper-") as name:
+        folder = Path(name)
+        report, _ = _assemble(data, project, folder)
+        shutil.copy(template, folder / TEMPLATE)
+        _compile(folder, out)
+    return PaperReport(out, report.left_out)

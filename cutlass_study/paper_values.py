@@ -1,0 +1,251 @@
+"""Every number of the paper's text, computed from recorded data: a tree that becomes JSON.
+
+A value that the data can't give is `None`, and the template leaves its sentence out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+
+from cutlass_study.comparisons import control, epilogue_effect, measured_rows, paired_ratio
+from cutlass_study.peaks import Accumulate, nominal_flop_per_clk_sm
+from cutlass_study.study_data import StudyData
+from cutlass_study.views import NothingToShow, StudyView, make_views
+
+Tree = dict[str, Any]
+STUDY_TILES = ("256x128x32", "128x128x32")  # of the primary document
+MIB = 2**20
+
+
+def _number(value: Any, digits: int) -> str | None:
+    """A rounded number as text, or `None` for an absent one."""
+    if value is None or pd.isna(value) or not math.isfinite(value):
+        return None
+    return f"{value:.{digits}f}"
+
+
+def _percent(ratio: Any, digits: int = 1) -> str | None:
+    """A ratio as signed percent: 1.013 → `+1.3 %`."""
+    if ratio is None or pd.isna(ratio):
+        return None
+    return f"{100 * (float(ratio) - 1):+.{digits}f} %".replace("-", "−")
+
+
+def _interval(low: Any, high: Any) -> str | None:
+    """An interval of ratios as percent."""
+    if low is None or pd.isna(low) or pd.isna(high):
+        return None
+    return f"{_percent(low, 2)} to {_percent(high, 2)}"
+
+
+def device(data: StudyData) -> Tree:
+    """The hardware table."""
+    assert data.device is not None
+    found = data.device
+    return {
+        "name": found.name,
+        "arch": found.arch,
+        "sm_count": str(found.sm_count),
+        "memory": f"{found.memory_bytes / 2**30:.0f} GiB",
+        "l2": f"{found.l2_bytes / MIB:.0f} MiB",
+        "smem_per_sm": f"{found.smem_per_sm / 1024:.0f} KiB",
+        "smem_optin": f"{found.smem_per_block_optin} B",
+        "max_clock": _number(found.max_sm_clock_mhz, 0),
+        "power_limit": _number(found.power_limit_w, 0),
+        "driver": found.driver_version,
+        "cuda": found.cuda_driver_version,
+        "system": found.operating_system,
+        "watchdog": "active" if found.watchdog else "none",
+    }
+
+
+def ceilings(data: StudyData) -> list[Tree]:
+    """The card's own peaks, as measured; empty where none were recorded."""
+    name = data.device.name if data.device else ""
+    rows = []
+    for found in data.summary.get("ceilings", []):
+        accumulate: Accumulate = "f16" if "_f16" in found["name"] else "f32"
+        nominal = nominal_flop_per_clk_sm(name, accumulate) if found["unit"] == "TFLOPS" else None
+        rate = found["flop_per_clk_sm"]
+        rows.append(
+            {
+                "name": found["name"],
+                "value": f"{found['value']:.0f} {found['unit']}",
+                "clock": _number(found["sm_clock_mhz"], 0),
+                "rate": _number(rate, 0),
+                "nominal": str(nominal) if nominal else None,
+                "share": _number(100 * rate / nominal, 1) if rate and nominal else None,
+            }
+        )
+    return rows
+
+
+def _row(row: Any) -> Tree:
+    return {
+        "label": str(row["label"]),
+        "name": str(row["name"]),
+        "tflops": _number(row["tflops"], 1),
+        "ratio": _percent(row["ratio_to_cublas"]),
+        "interval": _interval(row["ratio_low"], row["ratio_high"]),
+        "clock": _number(row["sm_clock_mhz"], 0),
+        "power": _number(row["power_w"], 0),
+        "energy": _number(row.get("energy_j"), 2),
+        "rate": _number(row.get("flop_per_clk_sm"), 0),
+        "share": _number(100 * row["peak_share"], 1),
+        "ctas": _number(row["ctas_per_sm"], 0),
+    }
+
+
+def _best(rows: pd.DataFrame, **wanted: str) -> Tree | None:
+    for column, value in wanted.items():
+        rows = rows[rows[column] == value]
+    rows = rows.sort_values("tflops", ascending=False)
+    return _row(rows.iloc[0]) if len(rows) else None
+
+
+def depth(view: StudyView, regime: str, tile: str) -> Tree | None:
+    """TFLOPS of one `sm80` tile over S at width 4, and what S=4 changes against S=3, paired."""
+    rows = measured_rows(view, regime)
+    rows = rows[
+        (rows["family"] == "sm80")
+        & (rows["threadblock_shape"] == tile)
+        & (rows["epilogue_width"] == 4)
+        & (rows["split_k"] == 1)
+        & (rows["swizzle"] == 1)
+    ]
+    by_stage = {str(row["stages"]): row for _, row in rows.iterrows()}
+    if not {"3", "4"} <= by_stage.keys():
+        return None
+    samples = view.samples[view.samples["regime"] == regime]
+    paired = paired_ratio(samples, str(by_stage["4"]["name"]), str(by_stage["3"]["name"]))
+    return {
+        "tile": tile.replace("x", "×"),
+        "stages": {s: _number(row["tflops"], 1) for s, row in by_stage.items()},
+        "ctas": {s: _number(row["ctas_per_sm"], 0) for s, row in by_stage.items()},
+        "registers": {s: _number(row["registers"], 0) for s, row in by_stage.items()},
+        "change": _percent(paired[0]) if paired else None,
+        "interval": _interval(paired[1], paired[2]) if paired else None,
+        "loses": bool(paired and paired[2] < 1),
+        "gains": bool(paired and paired[1] > 1),
+    }
+
+
+def _widths(view: StudyView, regime: str) -> Tree | None:
+    try:
+        effect = epilogue_effect(view, regime)
+    except NothingToShow:
+        return None
+    if effect.empty:
+        return None
+    low, high = effect["ratio"].min(), effect["ratio"].max()
+    return {"low": _percent(low), "high": _percent(high), "groups": str(effect["group"].nunique())}
+
+
+def _host(rows: pd.DataFrame) -> str | None:
+    """How much longer the host clock says a launch takes, for the control."""
+    row = control(rows)
+    if row is None or pd.isna(row["host_time_ms"]):
+        return None
+    return _percent(row["host_time_ms"] / row["time_ms"], 2)
+
+
+def _clocks(view: StudyView, regime: str) -> Tree | None:
+    samples = view.samples[view.samples["regime"] == regime]
+    samples = samples[samples["sm_clock_mhz"].notna()]
+    if samples.empty:
+        return None
+    return {
+        "delivered_low": _number(samples["sm_clock_mhz"].quantile(0.05), 0),
+        "delivered_high": _number(samples["sm_clock_mhz"].quantile(0.95), 0),
+        "nvml": _number(samples["nvml_clock_mhz"].median(), 0),
+        "power": _number(samples["power_w"].median(), 0),
+        "samples": str(len(samples)),
+        "rejected": str(int((samples["rejected"] != "").sum())),
+    }
+
+
+def _half_widths(rows: pd.DataFrame) -> Tree | None:
+    """How narrow the intervals are: the promise of the measurement."""
+    known = rows[rows["ratio_low"].notna() & (rows["family"] != "cublas")]
+    if known.empty:
+        return None
+    half = (known["ratio_high"] - known["ratio_low"]) / 2 / known["ratio_to_cublas"]
+    return {
+        "median": _number(100 * half.median(), 2),
+        "p95": _number(100 * half.quantile(0.95), 2),
+        "rows": str(len(known)),
+    }
+
+
+def regime(view: StudyView, name: str) -> Tree:
+    """Everything the text says of one regime on the study's problem."""
+    rows = measured_rows(view, name)
+    reference = control(rows)
+    return {
+        "rows": str(len(rows)),
+        "cublas": _row(reference) if reference is not None else None,
+        "cublas_lt": _best(rows, family="cublas", variant="lt_best"),
+        "sm80": _best(rows, family="sm80"),
+        "sm90": _best(rows, family="sm90"),
+        "wmma_single": _best(rows, family="wmma", variant="single"),
+        "wmma_multistage": _best(rows, family="wmma", variant="multistage"),
+        "depth": [d for tile in STUDY_TILES if (d := depth(view, name, tile)) is not None],
+        "widths": _widths(view, name),
+        "host": _host(rows),
+        "clocks": _clocks(view, name),
+        "half_widths": _half_widths(rows),
+    }
+
+
+def outcomes(results: pd.DataFrame) -> Tree:
+    """How many configurations ended how."""
+    last = results.drop_duplicates(["name", "distribution", "seed"])
+    return {str(name): str(count) for name, count in last["outcome"].value_counts().items()}
+
+
+def _static_rows(static: StudyData, arch: str) -> Iterable[Tree]:
+    rows = static.results
+    rows = rows[
+        (rows["arch"] == arch)
+        & (rows["family"] == "sm80")
+        & (rows["epilogue_width"] == 4)
+        & rows["threadblock_shape"].isin(STUDY_TILES)
+    ]
+    for _, row in rows.iterrows():
+        yield {
+            "tile": str(row["threadblock_shape"]).replace("x", "×"),
+            "stages": str(row["stages"]),
+            "registers": _number(row["registers"], 0),
+            "threads": _number(row["threads"], 0),
+            "smem": _number(row["smem_bytes"], 0),
+            "ctas": _number(row["ctas_per_sm"], 0),
+            "occupancy": _number(100 * row["occupancy"], 1),
+            "limiter": str(row["limiter"]),
+        }
+
+
+def values(data: StudyData, static: StudyData | None) -> Tree:
+    """The whole tree. Raises `NothingToShow` if nothing in `data` was measured."""
+    views = [view for view in make_views(data) if view.regimes]
+    if data.device is None or not views:
+        raise NothingToShow("the paper needs measured data; this folder has none")
+    view = views[0]
+    archs = ("sm_89", "sm_90a")
+    return {
+        "device": device(data),
+        "ceilings": ceilings(data),
+        "complete": data.complete,
+        "problem": view.problem,
+        "distribution": view.distribution,
+        "samples": str(len(data.samples)),
+        "rows": str(data.results["name"].nunique()),
+        "outcomes": outcomes(data.results),
+        "builds": data.summary.get("builds", []),
+        "runs": data.summary.get("runs", []),
+        "regimes": {name: regime(view, name) for name in view.regimes},
+        "static": {arch: list(_static_rows(static, arch)) for arch in archs} if static else None,
+    }

@@ -1,0 +1,149 @@
+"""The same kernels timed by NVIDIA's `cuda.bench` (package `cuda-bench`) and by us, in turns.
+
+Runs in the child process. `cuda.bench` times a kernel cold: it overwrites the L2, holds the stream
+with a blocking kernel until the launch is queued, and times that one launch between two events,
+back to back until its stopping criterion is met. Right before and right after, on the same stream
+and from the same rested state, our sampler does the same in its `flush` mode. Neither side drops
+slow samples (the throttle threshold is 0), so that both meet the same power limit.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from cutlass_study.driver import Stream
+from cutlass_study.kernels import Kernel, NotImplementable
+from cutlass_study.measure import Sampler
+from cutlass_study.operands import Operands
+from cutlass_study.records import Sample
+from cutlass_study.tasks import PeerTimes
+
+REST_S = 1.0  # before every block, so that each starts from the same power state
+BLOCK_S = 0.6  # of our samples; cuda.bench takes 0.5 s at least
+TIMEOUT_S, MIN_SAMPLES = 2.0, 50  # of cuda.bench for one kernel
+KERNEL_AXIS, REPEAT_AXIS = "Kernel", "Repeat"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A loaded kernel with its operands."""
+
+    kernel: Kernel
+    operands: Operands
+    estimate_ms: float
+
+
+def time_in_turns(
+    subjects: Mapping[str, Subject], repeats: int, sampler: Sampler
+) -> list[PeerTimes]:
+    """Every kernel `repeats` times: our block, `cuda.bench`, our block.
+
+    Raises `NotImplementable` where `cuda.bench` can't be imported or skipped a kernel.
+    """
+    try:
+        import cuda.bench as bench
+    except ImportError as error:
+        raise NotImplementable(f"cuda.bench can't be imported: {error}") from error
+    own: dict[tuple[str, str], list[Sample]] = {}
+    errors: list[Exception] = []
+
+    def gemm(state: Any) -> None:
+        name, repeat = state.get_string(KERNEL_AXIS), state.get_string(REPEAT_AXIS)
+        try:
+            own[name, repeat] = _turn(state, subjects[name], sampler)
+        except Exception as error:  # cuda.bench would report it in its own words only
+            errors.append(error)
+            raise
+
+    benchmark = bench.register(gemm)
+    benchmark.add_string_axis(KERNEL_AXIS, list(subjects))
+    benchmark.add_string_axis(REPEAT_AXIS, [str(number) for number in range(repeats)])
+    benchmark.set_throttle_threshold(0.0)
+    benchmark.set_timeout(TIMEOUT_S)
+    benchmark.set_min_samples(MIN_SAMPLES)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "peer.json"
+        arguments = ["cutlass-study", "--device", "0", "--quiet", "--jsonbin", str(path)]
+        try:
+            bench.run_all_benchmarks(arguments)
+        finally:
+            if errors:
+                raise errors[0]
+            _restore(subjects)
+        return read(path, own)
+
+
+def _turn(state: Any, subject: Subject, sampler: Sampler) -> list[Sample]:
+    """One kernel on the stream that `cuda.bench` gave; our samples around its own."""
+    kernel = subject.kernel
+    sampler.forget(kernel)
+    _, handle = state.get_stream().__cuda_stream__()
+    kernel.stream = Stream(int(handle))
+    kernel.prepare(subject.operands.problem, subject.operands)
+    kernel.launch(0)  # code that is loaded lazily must not be waited for behind a blocking kernel
+    kernel.stream.synchronize()
+    samples = _block(subject, sampler)
+    time.sleep(REST_S)
+    state.exec(_launcher(kernel), batched=False)
+    return samples + _block(subject, sampler)
+
+
+def _launcher(kernel: Kernel) -> Callable[[Any], None]:
+    expected = int(kernel.stream.handle)
+
+    def launch(given: Any) -> None:
+        _, handle = given.get_stream().__cuda_stream__()
+        if int(handle) != expected:
+            raise NotImplementable("cuda.bench launches on another stream than it announced")
+        kernel.launch(0)
+
+    return launch
+
+
+def _block(subject: Subject, sampler: Sampler) -> list[Sample]:
+    time.sleep(REST_S)
+    deadline, samples = time.monotonic() + BLOCK_S, []
+    while time.monotonic() < deadline:
+        taken = sampler.take(subject.kernel, 1, "burst", 0, subject.estimate_ms, 0.0, "flush")
+        samples.append(taken.sample)
+    return samples
+
+
+def _restore(subjects: Mapping[str, Subject]) -> None:
+    """Streams of `cuda.bench` end with it: every kernel gets one of its own again."""
+    for subject in subjects.values():
+        subject.kernel.stream = Stream()
+        subject.kernel.prepare(subject.operands.problem, subject.operands)
+
+
+def read(path: Path, own: Mapping[tuple[str, str], list[Sample]]) -> list[PeerTimes]:
+    """What `cuda.bench` wrote (cold GPU times in seconds), joined with our samples."""
+    from cuda.bench.results import BenchmarkResult
+
+    found = []
+    for benchmark in BenchmarkResult.from_json(path).subbenches.values():
+        for state in benchmark.states:
+            key = state.point[KERNEL_AXIS], state.point[REPEAT_AXIS]
+            if state.is_skipped or not state.samples:
+                reason = state.skip_reason or "it wrote no samples"
+                raise NotImplementable(f"cuda.bench did not time {key[0]}: {reason}")
+            clock: Any = state.summaries.get("nv/cold/sm_clock_rate/mean")
+            samples = [sample for sample in own[key] if not sample.rejected]
+            clocks = [s.sm_clock_mhz for s in samples if s.sm_clock_mhz is not None]
+            found.append(
+                PeerTimes(
+                    name=key[0],
+                    repeat=int(key[1]),
+                    peer_ms=tuple(1000.0 * seconds for seconds in state.samples),
+                    peer_clock_mhz=None if clock is None else float(clock["value"]) / 1e6,
+                    own_alone_ms=tuple(sample.time_ms for sample in samples),
+                    own_clock_mhz=median(clocks) if clocks else None,
+                )
+            )
+    return found
