@@ -141,6 +141,10 @@ class GpuClient:
             kernels.append((self._setup_of(candidate.item), name, candidate.estimate_ms))
         return self._worker.request(method, kernels, *arguments, timeout_s=timeout_s)
 
+    def restart(self) -> None:
+        """End the child: whatever is needed next is opened and loaded in a fresh one."""
+        self._worker.stop()
+
     def with_telemetry(self, taken: Taken) -> Sample:
         """The sample with what NVML saw meanwhile."""
         if self._telemetry is None:

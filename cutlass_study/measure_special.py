@@ -114,6 +114,8 @@ def run_nvbench(
         for candidate in rows.values():
             sweep.failed(candidate.row, failure)
         return
+    finally:
+        sweep.gpu.restart()  # cuda.bench has kept the kernels on its streams
     with store.batch():
         for times in found:
             _add_times(times, rows, store)

@@ -10,7 +10,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,13 @@ from typing import Any
 import typst
 
 from cutlass_study import audit_report, model_report, roofline_report
-from cutlass_study.paper_values import Tree, values
+from cutlass_study.paper_values import values
 from cutlass_study.records import EnvironmentProblem
 from cutlass_study.render import RenderReport, render_all
 from cutlass_study.study_data import DataError, StudyData, load
 
 TEMPLATE = "study.typ"
 REFERENCE = "h200"  # the recorded device that other devices are shown beside
-Section = Callable[[StudyData, StudyData | None, Path], Tree]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def _captions(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _assemble(data: StudyData, project: Path, folder: Path) -> tuple[RenderReport, Tree]:
+def _assemble(data: StudyData, project: Path, folder: Path) -> RenderReport:
     """Everything the template reads, written into `folder`."""
     static = _static_of(project)
     report = render_all(data, folder / "figures")
@@ -66,22 +66,25 @@ def _assemble(data: StudyData, project: Path, folder: Path) -> tuple[RenderRepor
     reference = _reference_of(project, data)
     tree["reference"] = values(reference, static) if reference else None
     (folder / "values.json").write_text(json.dumps(tree, indent=1), encoding="utf-8")
-    return report, tree
+    return report
 
 
-def _compile(folder: Path, out: Path) -> None:
-    """Run typst and put the PDF in its place in one step."""
+@contextmanager
+def _replacing(out: Path) -> Iterator[Path]:
+    """A file beside `out` that takes its place at the end; raises `EnvironmentProblem` at once."""
     part = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        typst.compile(str(folder / TEMPLATE), output=str(part), root=str(folder))
+        part.touch()
+        yield part
         part.replace(out)
     except OSError as error:
         raise EnvironmentProblem(
             f"'{out}' can't be written ({error.strerror or error}); give another --out"
         ) from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
 
 
 def build(data_folder: Path, project: Path, out: Path) -> PaperReport:
@@ -92,9 +95,9 @@ def build(data_folder: Path, project: Path, out: Path) -> PaperReport:
     data = load(data_folder)
     if data.device is None:
         raise DataError(f"'{data_folder}' holds nothing measured, so there is no study to print")
-    with tempfile.TemporaryDirectory(prefix="cutlass-study-paper-") as name:
+    with _replacing(out) as part, tempfile.TemporaryDirectory(prefix="cutlass-study-") as name:
         folder = Path(name)
-        report, _ = _assemble(data, project, folder)
+        report = _assemble(data, project, folder)
         shutil.copy(template, folder / TEMPLATE)
-        _compile(folder, out)
+        typst.compile(str(folder / TEMPLATE), output=str(part), root=name)
     return PaperReport(out, report.left_out)

@@ -35,7 +35,9 @@ def main(
     ] = None,
     time_budget: Annotated[
         float | None,
-        typer.Option(help="Seconds of GPU time per row and regime. (default: 10, 3 for labels)"),
+        typer.Option(
+            help="Seconds of GPU time per row and regime. (default: 10, 3 for labels and cache)"
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of inputs and order.")] = 0,
     config: Annotated[

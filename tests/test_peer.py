@@ -180,7 +180,7 @@ def test_both_time_the_same_kernel_on_the_same_stream_in_turns(
     assert bench.settings["set_throttle_threshold"] == 0, "neither side drops slow samples"
     for subject in chosen.values():
         kernel: Any = subject.kernel
-        assert kernel.prepared == [HANDLE, HANDLE, -1], "and its own stream in the end"
+        assert kernel.prepared == [HANDLE, HANDLE]
 
 
 def test_what_fails_on_the_gpu_is_not_hidden_by_cuda_bench(

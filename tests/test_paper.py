@@ -1,0 +1,99 @@
+"""The paper: rebuilt from recorded data on a machine without a GPU, every number computed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cutlass_study.paper import TEMPLATE, build
+from cutlass_study.paper_values import values
+from cutlass_study.records import EnvironmentProblem
+from cutlass_study.study_data import DataError, load
+from cutlass_study.views import NothingToShow
+
+PROJECT = Path(__file__).resolve().parent.parent
+H200, STATIC = PROJECT / "paper/data/h200", PROJECT / "paper/data/static"
+LOADS_NO_CUDA = """
+import sys
+import cutlass_study.paper, cutlass_study.claims, cutlass_study.models, cutlass_study.render
+bad = [n for n in sys.modules if n.split(".")[0] in ("cuda", "nvmath", "pynvml", "cutlass_library")]
+bad += [n for n in sys.modules if n in ("cutlass_study.compile", "cutlass_study.driver",
+                                        "cutlass_study.measure", "cutlass_study.worker")]
+sys.exit(" ".join(bad) or 0)
+"""
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("paper") / "study.pdf"
+    assert build(H200, PROJECT, out).pdf == out
+    return out
+
+
+def test_the_recorded_study_becomes_a_pdf(printed: Path) -> None:
+    assert printed.read_bytes().startswith(b"%PDF-")
+    assert printed.stat().st_size > 100_000
+    assert [path.name for path in printed.parent.iterdir()] == [printed.name]
+
+
+def test_the_same_data_gives_the_same_bytes(printed: Path, tmp_path: Path) -> None:
+    again = build(H200, PROJECT, tmp_path / "again.pdf").pdf
+    assert again.read_bytes() == printed.read_bytes()
+
+
+def test_the_template_holds_no_measured_number() -> None:
+    """Decimals in the words could only be typed results; lengths and sizes have units."""
+    text = (PROJECT / "paper" / TEMPLATE).read_text(encoding="utf-8")
+    words = re.sub(r"//.*|#let .*|#set .*|#show .*", "", text)
+    found = re.findall(r"(?<![\w.])\d+\.\d+(?!\w|em|cm|pt|fr)", words)
+    allowed = {"3.0", "2.0", "0.4"}  # 0.4 s: the length of a sustained block, a setting
+    assert set(found) <= allowed
+
+
+def test_values_are_those_of_the_records() -> None:
+    data = load(H200)
+    tree = values(data, load(STATIC))
+    rows = data.results
+    control = rows[
+        (rows["name"] == "cublas_default__8192x8192x8192_tn_f32") & (rows["regime"] == "burst")
+    ]
+    assert tree["regimes"]["burst"]["cublas"]["tflops"] == f"{control['tflops'].iloc[0]:.1f}"
+    assert tree["samples"] == str(len(data.samples))
+    ctas = {(r["tile"], r["stages"]): r["ctas"] for r in tree["static"]["sm_89"]}
+    assert [ctas["256×128×32", s] for s in "234"] == ["1", "1", "1"]
+    assert [ctas["128×128×32", s] for s in "234"] == ["2", "2", "1"]
+
+
+def test_records_of_compiling_alone_are_refused(tmp_path: Path) -> None:
+    with pytest.raises((DataError, NothingToShow), match="nothing measured"):
+        build(STATIC, PROJECT, tmp_path / "x.pdf")
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_gpu_is_shown_beside_the_reference(tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    shutil.copytree(H200, folder)
+    record = json.loads((folder / "device.json").read_text(encoding="utf-8"))
+    record["device"]["name"] = "NVIDIA Test GPU"
+    (folder / "device.json").write_text(json.dumps(record), encoding="utf-8")
+    assert build(folder, PROJECT, tmp_path / "other.pdf").pdf.stat().st_size > 100_000
+
+
+def test_an_unwritable_pdf_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(EnvironmentProblem, match="can't be written"):
+        build(H200, PROJECT, tmp_path / "file" / "x.pdf")
+
+
+def test_nothing_behind_the_paper_loads_cuda() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", LOADS_NO_CUDA], capture_output=True, text=True, check=False
+    )
+    assert run.stderr.strip() == ""
+    assert run.returncode == 0
