@@ -186,7 +186,8 @@ def run(
             experiment=experiment.name,
         )
     data = load(directory)
-    return Measurement(count_outcomes(data), directory, render_all(data, directory / "report"))
+    report = render_all(data, directory / "report")
+    return Measurement(count_outcomes(data), directory, report, data.complete)
 
 
 def fitted(name: Name, extent: int, device: DeviceRecord) -> GemmProblem:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast, get_args
 
@@ -64,7 +65,8 @@ class GpuClient:
     def close_all(self) -> None:
         """Free the problems of a finished group, if the child still holds any."""
         if self._open and self._generation == self._worker.generation:
-            self._worker.request("close_all", timeout_s=VERIFY_TIMEOUT_S)
+            with suppress(WorkerFailure):  # a child that died meanwhile holds nothing any more
+                self._worker.request("close_all", timeout_s=VERIFY_TIMEOUT_S)
         self._open.clear()
         self._loaded.clear()
 

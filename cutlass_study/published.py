@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from cutlass_study.columns import Value, identity_key, identity_values
 from cutlass_study.conditions import INTERLEAVED, SERIAL
@@ -21,6 +22,7 @@ from cutlass_study.config import GemmProblem
 from cutlass_study.csv_files import csv_bytes, csv_text, write_all
 from cutlass_study.drift import control_drifts
 from cutlass_study.records import (
+    FAILED,
     RESULT_COLUMNS,
     SAMPLE_COLUMNS,
     STATIC_COLUMNS,
@@ -101,6 +103,7 @@ def export(
         )
 
     lines = result_lines(outcomes, samples, numbers)
+    _keep_previous(directory, summary)
     write_all(
         directory,
         {
@@ -111,6 +114,22 @@ def export(
             ),
         },
     )
+
+
+def _keep_previous(directory: Path, summary: dict[str, Any]) -> None:
+    """Move the export of an earlier campaign aside: it is somebody's measurement."""
+    try:
+        earlier = json.loads((directory / DEVICE_FILE).read_text(encoding="utf-8"))["runs"]
+    except (OSError, ValueError, KeyError):
+        return
+    now = summary["runs"]
+    if not earlier or (now and now[0]["started_at"] == earlier[0]["started_at"]):
+        return
+    aside = directory / "previous" / earlier[0]["started_at"].replace(":", "")
+    aside.mkdir(parents=True, exist_ok=True)
+    for name in (DEVICE_FILE, RESULTS_FILE, SAMPLES_FILE):
+        if (directory / name).exists():
+            (directory / name).replace(aside / name)
 
 
 def write_static(rows: Sequence[RowOutcome], directory: Path | str) -> None:
@@ -150,6 +169,10 @@ def result_lines(
             lines.append(_result_line(row, "", row.outcome, row.reason, None))
             continue
         for regime in regimes or [""]:
+            failure = _regime_failure(row.stop_reason, regime)
+            if failure:
+                lines.append(_result_line(row, regime, *failure, None))
+                continue
             own = by_key.get((own_key, regime), [])
             control = by_key.get((controls.get(_Work.of(row.identity), ""), regime), [])
             derived = numbers(row, own, control)
@@ -158,6 +181,12 @@ def result_lines(
             reason = kept_reason or ("" if derived else why_none_valid(own))
             lines.append(_result_line(row, regime, outcome, reason, derived))
     return lines
+
+
+def _regime_failure(stop_reason: str, regime: str) -> tuple[Outcome, str] | None:
+    """How one regime of an otherwise measured row failed: (outcome, reason)."""
+    found = re.search(rf"(?:^|; ){regime}: {FAILED} (\w+): (.*)", stop_reason)
+    return (cast("Outcome", found[1]), found[2]) if found and regime else None
 
 
 def _sorted(rows: Iterable[RowOutcome]) -> list[RowOutcome]:

@@ -22,6 +22,7 @@ Outcome = Literal[
     "no_valid_samples",
 ]
 Regime = Literal["burst", "sustained"]
+FAILED = "failed"  # begins the part of a stop reason whose regime came to nothing
 Distribution = Literal["uniform", "normal", "integers", "zeros"]
 # How a launch finds its operands: rotated over several L2 sizes (the study's way), always the same
 # set, the same set after the L2 was flushed, or the same set launched as alone as a flushed one.

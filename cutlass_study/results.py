@@ -272,8 +272,12 @@ class ResultsStore:
         execute = self._connection.execute
         execute("INSERT OR IGNORE INTO device (record) VALUES (?)", (record,))
         device_id = execute("SELECT id FROM device WHERE record = ?", (record,)).fetchone()[0]
-        newest = execute("SELECT id, campaign FROM run ORDER BY id DESC LIMIT 1").fetchone()
-        run_id = newest["id"] + 1 if newest else 1
+        # A run that ended before it recorded anything is no campaign to go on with.
+        newest = execute(
+            "SELECT campaign FROM run WHERE id IN (SELECT run_id FROM outcome) "
+            "ORDER BY id DESC LIMIT 1"
+        ).fetchone()
+        run_id = int(execute("SELECT COALESCE(MAX(id), 0) + 1 FROM run").fetchone()[0])
         now = time.time()
         values = {
             "id": run_id,

@@ -103,11 +103,13 @@ class Measurement:
     outcomes: Counter[str]
     directory: Path
     report: RenderReport
+    complete: bool
 
     @property
     def useful(self) -> bool:
-        """Whether every verified row has valid samples, and there is at least one."""
-        return self.outcomes["ok"] > 0 and self.outcomes["no_valid_samples"] == 0
+        """Whether the sweep is finished, with at least one row and valid samples for each."""
+        invalid = self.outcomes["no_valid_samples"]
+        return self.outcomes["ok"] > 0 and invalid == 0 and self.complete
 
 
 def open_store(results: Path, device: DeviceRecord, request: Request) -> ResultsStore:
@@ -170,9 +172,11 @@ def measure(
         Sweep(worker, store, request.options, reporter, telemetry).run(items)
     finally:
         telemetry.stop()
-        export(store, directory, planned=len(items), peak_flop_per_clk_sm=peak_rate(store))
+        if store.outcomes():  # else an earlier export is worth more than an empty one
+            export(store, directory, planned=len(items), peak_flop_per_clk_sm=peak_rate(store))
     data = load(directory)
-    return Measurement(count_outcomes(data), directory, render_all(data, directory / "report"))
+    report = render_all(data, directory / "report")
+    return Measurement(count_outcomes(data), directory, report, data.complete)
 
 
 def count_outcomes(data: StudyData) -> Counter[str]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from cutlass_study.config import GemmProblem
 from cutlass_study.gpu_client import OUTCOME_OF, GpuClient, ProblemLost
 from cutlass_study.prepare import Inputs, Prepared
-from cutlass_study.records import Identity, Regime, RowOutcome, Sample
+from cutlass_study.records import FAILED, Identity, Regime, RowOutcome, Sample
 from cutlass_study.reporter import Reporter
 from cutlass_study.results import ResultsStore
 from cutlass_study.rounds import (
@@ -93,6 +93,7 @@ class Sweep:
             row.identity
             for row in self._store.outcomes()
             if row.stop_reason
+            and f": {FAILED} " not in row.stop_reason
             and self._store.done(row.identity, row.build_key, self._options.regimes)
         }
         builds = {row.identity: row.build_key for row in self._store.outcomes()}
@@ -172,7 +173,7 @@ class Sweep:
             pause = gap.seconds if regime == "burst" else None
             sample = self.gpu.sample(candidate, regime, round_, pause)
         except WorkerFailure as failure:
-            self.failed(candidate.row, failure)
+            self._failed_in(candidate, regime, failure)
             candidate.stop_reason = "failed"
             return None
         return gap.judge(candidate, sample) if regime == "burst" else sample
@@ -226,6 +227,17 @@ class Sweep:
             with self._store.batch():
                 for identity, sample in taken:
                     self._store.add_samples(identity, [sample])
+
+    def _failed_in(self, candidate: Candidate, regime: Regime, failure: WorkerFailure) -> None:
+        """A failure while sampling costs this regime; one that was finished before stays."""
+        if not candidate.row.stop_reason:
+            self.failed(candidate.row, failure)
+            return
+        part = f"{regime}: {FAILED} {OUTCOME_OF[failure.kind]}: {failure}"
+        reasons = f"{candidate.row.stop_reason}; {part}"
+        candidate.row = replace(candidate.row, stop_reason=reasons)
+        self._store.add_outcome(candidate.row)
+        self._reporter.message(f"{candidate.identity.name}: {part}")
 
     def _stop_finished(
         self, active: list[Candidate], controls: list[Candidate], regime: Regime
