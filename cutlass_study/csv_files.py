@@ -44,13 +44,27 @@ def csv_text(column: str, value: Value) -> str:
 
 
 def write_all(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Write all beside their places, then rename each, in the order given.
+    """Make the folder if missing and `replace_files` in it.
 
     Raises EnvironmentProblem, leaving what was there, if the folder can't be written.
     """
-    written: list[tuple[Path, Path]] = []
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        replace_files(directory, files)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"folder '{directory}' can't be written ({error.strerror or error}); give a folder "
+            "that can be written and has free space"
+        ) from error
+
+
+def replace_files(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Write all beside their places, then rename each, in the order given.
+
+    Raises OSError, leaving no half-written file and what was there, if one can't be written.
+    """
+    written: list[tuple[Path, Path]] = []
+    try:
         for name, content in files.items():
             part = directory / f".{name}.{os.getpid()}.tmp"
             written.append((part, directory / name))
@@ -60,11 +74,8 @@ def write_all(directory: Path, files: Mapping[str, bytes]) -> None:
                 os.fsync(file.fileno())
         for part, final in written:
             part.replace(final)
-    except OSError as error:
+    except BaseException:  # an interrupt must not leave them either
         for part, _ in written:
             with contextlib.suppress(OSError):
                 part.unlink()
-        raise EnvironmentProblem(
-            f"folder '{directory}' can't be written ({error.strerror or error}); give a folder "
-            "that can be written and has free space"
-        ) from error
+        raise

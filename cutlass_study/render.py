@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cutlass_study import experiment_tables, table_formats, tables
+from cutlass_study.csv_files import replace_files
 from cutlass_study.records import EnvironmentProblem
 from cutlass_study.table_formats import Table
 from cutlass_study.views import NothingToShow, StudyRecords, StudyView, make_views
@@ -231,7 +232,7 @@ def _write_captions(out_dir: Path, captions: dict[str, str], files: list[str]) -
         for kind in ("table", "figure")
     }
     text = json.dumps({**content, "files": files}, indent=2, ensure_ascii=False)
-    machine.write_text(text + "\n", encoding="utf-8", newline="\n")
     lines = [f"**{name.capitalize()}.** {caption}\n" for name, caption in captions.items()]
-    human.write_text("\n".join(lines), encoding="utf-8", newline="\n")
+    files = {machine.name: text + "\n", human.name: "\n".join(lines)}
+    replace_files(out_dir, {name: content.encode("utf-8") for name, content in files.items()})
     return machine, human

@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from cutlass_study.csv_files import replace_files
 from cutlass_study.records import EnvironmentProblem
 from cutlass_study.roofline_rows import NO_REUSE, ONE_PASS, RooflineRow, RooflineTask
 from cutlass_study.style import (
@@ -15,8 +16,8 @@ from cutlass_study.style import (
     FAMILY_LINES,
     ORANGE,
     PAGE_INCHES,
-    PNG_DPI,
     Figure,
+    figure_bytes,
     new_figure,
     styled,
 )
@@ -63,13 +64,11 @@ def save_file(figure: Figure, path: Path) -> None:
 
     Raises `EnvironmentProblem` if it can't be written.
     """
-    metadata: dict[str, Any] = {"Software": None}
-    if path.suffix.lower() == ".pdf":
-        metadata = {"CreationDate": None, "Producer": None}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with styled():
-            figure.figure.savefig(path, dpi=PNG_DPI, metadata=metadata)
+            content = figure_bytes(figure, path.suffix.lower().removeprefix("."))
+        replace_files(path.parent, {path.name: content})
     except OSError as error:
         raise EnvironmentProblem(
             f"can't write '{path}': {error.strerror or error}; give another file with --out"

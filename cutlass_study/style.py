@@ -8,6 +8,7 @@ reads as well.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ import seaborn
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
+
+from cutlass_study.csv_files import replace_files
 
 COLUMN_INCHES = 3.5
 PAGE_INCHES = 7.0
@@ -140,13 +143,24 @@ def new_figure(width: float, height: float) -> Canvas:
 
 
 def save(figure: Figure, folder: Path) -> tuple[Path, Path]:
-    """Write `<name>.png` and `<name>.pdf`; the same data gives the same bytes."""
+    """Write `<name>.png` and `<name>.pdf`, none by half; the same data gives the same bytes."""
     png, pdf = folder / f"{figure.name}.png", folder / f"{figure.name}.pdf"
     with styled():
-        figure.figure.savefig(png, dpi=PNG_DPI, metadata={"Software": None})
+        picture = figure_bytes(figure, "png")
         figure.figure.set_layout_engine("none")  # keep the places found for the PNG; saves half
-        figure.figure.savefig(pdf, metadata={"CreationDate": None, "Producer": None})
+        page = figure_bytes(figure, "pdf")
+    replace_files(folder, {png.name: picture, pdf.name: page})
     return png, pdf
+
+
+def figure_bytes(figure: Figure, form: str) -> bytes:
+    """The figure as a `png` or `pdf` file without a date; call inside `styled()`."""
+    metadata: dict[str, Any] = {"Software": None}
+    if form == "pdf":
+        metadata = {"CreationDate": None, "Producer": None}
+    buffer = io.BytesIO()
+    figure.figure.savefig(buffer, format=form, dpi=PNG_DPI, metadata=metadata)
+    return buffer.getvalue()
 
 
 def state_handles(states: set[str]) -> list[Patch]:

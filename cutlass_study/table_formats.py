@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from cutlass_study.csv_files import replace_files
 from cutlass_study.views import pretty_shape
 
 # Column (or its part before a suffix such as `_burst`, `_s3`, `_e1`) → heading, format.
@@ -244,10 +245,9 @@ WRITERS: dict[str, Callable[[Table], str]] = {
 
 
 def save(table: Table, folder: Path) -> tuple[Path, ...]:
-    """Write the table in every format of `WRITERS`; returns the paths."""
-    paths = []
-    for suffix, write in WRITERS.items():
-        path = folder / f"{table.name}.{suffix}"
-        path.write_text(write(table), encoding="utf-8", newline="\n")
-        paths.append(path)
-    return tuple(paths)
+    """Write the table in every format of `WRITERS`, none by half; returns the paths."""
+    files = {
+        f"{table.name}.{suffix}": write(table).encode("utf-8") for suffix, write in WRITERS.items()
+    }
+    replace_files(folder, files)
+    return tuple(folder / name for name in files)

@@ -13,6 +13,7 @@ from typing import Annotated
 try:
     import typer
 
+    from cutlass_study import console
     from cutlass_study.claim_formats import to_json, to_text
     from cutlass_study.claims import audit, default_claims, load_claims, load_static
     from cutlass_study.config import UsageError
@@ -66,4 +67,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    console.run(main)

@@ -15,6 +15,7 @@ try:
     from rich.console import Console
     from rich.table import Table
 
+    from cutlass_study import console
     from cutlass_study.benchmark import PARTS, Finding, run_parts
     from cutlass_study.config import UsageError
     from cutlass_study.gpus import limits_of
@@ -116,4 +117,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    console.run(main)

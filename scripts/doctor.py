@@ -5,7 +5,6 @@ Example: python scripts/doctor.py --format json
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 from enum import StrEnum
@@ -16,6 +15,7 @@ try:
     from rich.console import Console
     from rich.table import Table
 
+    from cutlass_study import console
     from cutlass_study.check import Check
     from cutlass_study.diagnosis import Diagnosis, diagnose
 except ImportError as error:
@@ -61,15 +61,15 @@ def matrix_table(diagnosis: Diagnosis) -> Table:
 
 
 def print_text(diagnosis: Diagnosis) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
-    console.print(checks_table("Static half: feasibility, compiling, occupancy", diagnosis.static))
-    console.print(checks_table("Measuring", diagnosis.measure))
-    console.print(checks_table("Figures and paper", diagnosis.paper))
-    console.print(checks_table("Optional", diagnosis.optional))
-    console.print(matrix_table(diagnosis))
+    out = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    out.print(checks_table("Static half: feasibility, compiling, occupancy", diagnosis.static))
+    out.print(checks_table("Measuring", diagnosis.measure))
+    out.print(checks_table("Figures and paper", diagnosis.paper))
+    out.print(checks_table("Optional", diagnosis.optional))
+    out.print(matrix_table(diagnosis))
     for note in diagnosis.notes:
-        console.print(f"- {_plain(note)}")
-    console.print(diagnosis.verdict, style="bold")
+        out.print(f"- {_plain(note)}")
+    out.print(diagnosis.verdict, style="bold")
 
 
 def main(
@@ -81,8 +81,6 @@ def main(
 
     Example: python scripts/doctor.py --format json
     """
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a path may hold what a console can't show
     diagnosis = diagnose()
     if output is Format.json:
         print(json.dumps(diagnosis.to_json(), indent=2))
@@ -92,4 +90,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    console.run(main)

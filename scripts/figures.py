@@ -12,6 +12,7 @@ from typing import Annotated
 try:
     import typer
 
+    from cutlass_study import console
     from cutlass_study.config import UsageError, parse_shape
     from cutlass_study.project import default_data
     from cutlass_study.records import EnvironmentProblem
@@ -64,4 +65,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    console.run(main)

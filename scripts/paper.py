@@ -12,6 +12,7 @@ from typing import Annotated
 try:
     import typer
 
+    from cutlass_study import console
     from cutlass_study.config import UsageError
     from cutlass_study.paper import build
     from cutlass_study.project import default_data, project_folder
@@ -54,4 +55,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    console.run(main)

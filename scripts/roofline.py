@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 try:
     import typer
 
-    from cutlass_study import roofline_formats
+    from cutlass_study import console, roofline_formats
     from cutlass_study.config import UsageError, format_shape
     from cutlass_study.gpus import LIMITS, limits_of
     from cutlass_study.records import EnvironmentProblem
@@ -245,4 +245,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    console.run(main)

@@ -1,0 +1,99 @@
+"""How every script begins and ends: a stdout that is closed, full or of another encoding."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, TextIO
+
+import typer
+
+EXIT_BROKEN_PIPE, EXIT_ENVIRONMENT = 1, 3
+
+
+class OutputProblem(OSError):
+    """What is printed can't be written: told apart from the trouble of any other file."""
+
+
+class _Output(io.TextIOWrapper):
+    """stdout whose own trouble is an `OutputProblem`."""
+
+    def write(self, text: str, /) -> int:
+        try:
+            return super().write(text)
+        except OSError as error:
+            raise _problem(error) from error
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError as error:
+            raise _problem(error) from error
+
+
+def _problem(error: OSError) -> OutputProblem:
+    return OutputProblem(error.errno, error.strerror or str(error))
+
+
+def run(function: Callable[..., Any]) -> None:
+    """Run a script's `main` as `typer.run` does, whatever stdout is; always raises `SystemExit`.
+
+    A sign that stdout's encoding lacks becomes `?`. A closed stdout swallows what is printed, a
+    reader that has left ends the script quietly, any other trouble is one sentence and exit 3.
+    """
+    sys.stderr = _writable(sys.stderr)
+    output = sys.stdout = _watched(_writable(sys.stdout))
+    try:
+        try:
+            typer.run(function)
+        finally:
+            output.flush()
+    except OutputProblem as error:
+        _give_up(output)
+        if _reader_left(error):
+            raise SystemExit(EXIT_BROKEN_PIPE) from None
+        print(
+            f"stdout can't be written ({error.strerror}); send it to a place with free space",
+            file=sys.stderr,
+        )
+        raise SystemExit(EXIT_ENVIRONMENT) from None
+
+
+def _writable(stream: TextIO | None) -> TextIO:
+    """The stream with unknown signs replaced; the null device where it is closed."""
+    if stream is None:  # as after `>&-`, and in a program without a console on Windows
+        return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")
+    return stream
+
+
+def _watched(stream: TextIO) -> TextIO:
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream
+    return _Output(
+        stream.buffer,
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def _reader_left(error: OutputProblem) -> bool:
+    # Windows reports a pipe without a reader as an invalid argument.
+    return error.errno == errno.EPIPE or (os.name == "nt" and error.errno == errno.EINVAL)
+
+
+def _give_up(output: TextIO) -> None:
+    """Let the rest go to the null device, so that Python's own last flush can't fail."""
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, output.fileno())
+        os.close(null)
+    with contextlib.suppress(OSError, ValueError):
+        output.flush()
