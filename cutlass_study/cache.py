@@ -17,9 +17,12 @@ import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
+from cutlass_study.cubin import read_resources
+from cutlass_study.nvrtc import blames_machine
 from cutlass_study.records import BuildRecord, EnvironmentProblem, Resources
 
 
@@ -50,6 +53,43 @@ def _refuse_foreign(folder: Path) -> None:
         )
 
 
+def _record(meta: dict[str, Any], resources: Resources | None) -> BuildRecord:
+    fields = {name: value for name, value in meta["record"].items() if name != "resources"}
+    record = BuildRecord(**fields, resources=resources)
+    texts = (record.key, record.arch, record.toolchain, record.flags, record.cutlass_version)
+    if not all(isinstance(text, str) for text in (*texts, record.source_hash)):
+        raise ValueError("a text of the record is none")
+    if not isinstance(record.compile_seconds, int | float):
+        raise ValueError("the record's seconds are no number")
+    return record
+
+
+def _read_success(entry: Path, meta: dict[str, Any]) -> KernelBuild:
+    """The entry's kernel; raises `ValueError` unless its image and log bear out the record."""
+    cubin = (entry / "kernel.cubin").read_bytes()
+    if hashlib.sha256(cubin).hexdigest() != meta["sha256"]:
+        raise ValueError("the image is not the one that was stored")
+    resources = read_resources(cubin, (entry / "log.txt").read_text(encoding="utf-8"))
+    if dataclasses.asdict(resources) != meta["record"]["resources"]:
+        raise ValueError("the record's resources are not those of the image")
+    return KernelBuild(_record(meta, resources), cubin, None)
+
+
+def _read_failure(meta: dict[str, Any]) -> KernelBuild:
+    """The failure stored; raises `ValueError` if it has no reason, or none about the source."""
+    error = meta["error"]
+    if not isinstance(error, str) or not error or blames_machine(error):
+        raise ValueError("the failure has no reason that would still hold")
+    return KernelBuild(_record(meta, None), None, error)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
 class KernelCache:
     """One folder per key: `build.json`, `kernel.cubin`, `source.cu`, `log.txt`."""
 
@@ -76,23 +116,27 @@ class KernelCache:
             _refuse_foreign(entry.parent)
             _refuse_foreign(entry)
             meta = json.loads((entry / "build.json").read_text(encoding="utf-8"))
-            resources = (
-                Resources(**meta["record"].pop("resources") or {}) if meta["sha256"] else None
-            )
-            meta["record"].pop("resources", None)
-            record = BuildRecord(**meta["record"], resources=resources)
-            if resources is None:
-                return KernelBuild(record, None, str(meta["error"]))
-            cubin = (entry / "kernel.cubin").read_bytes()
+            build = _read_success(entry, meta) if meta["sha256"] else _read_failure(meta)
         except (OSError, ValueError, TypeError, KeyError, AttributeError, EnvironmentProblem):
             return None
-        if record.key != key or hashlib.sha256(cubin).hexdigest() != meta["sha256"]:
-            return None
-        return KernelBuild(record, cubin, None)
+        return build if build.record.key == key else None
 
-    def store(self, build: KernelBuild, source: str, log: str) -> None:
-        """Write an entry; if another process wrote it first, theirs stays."""
+    def store(self, build: KernelBuild, source: str, log: str) -> bool:
+        """Write an entry; if another process wrote it first, theirs stays.
+
+        False if it can't be written (a full disk): the build is as good, and compiled anew by the
+        next run.
+        """
+        try:
+            self._write(build, source, log)
+        except OSError:
+            return False
+        return True
+
+    def _write(self, build: KernelBuild, source: str, log: str) -> None:
         entry = self._entry(build.record.key)
+        if entry.parent.is_file():
+            entry.parent.unlink()
         entry.parent.mkdir(mode=0o700, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
         try:
@@ -107,7 +151,7 @@ class KernelCache:
                 (staging / "kernel.cubin").write_bytes(build.cubin)
             (staging / "build.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
             if entry.exists() and self.load(build.record.key) is None:
-                shutil.rmtree(entry, ignore_errors=True)
+                _remove(entry)
             with contextlib.suppress(OSError):  # someone else's equal entry is as good
                 staging.rename(entry)
         finally:

@@ -14,10 +14,12 @@ import os
 import re
 import shutil
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -27,7 +29,7 @@ from cutlass_study import nvrtc
 from cutlass_study.cache import KernelBuild, KernelCache, tree_digest
 from cutlass_study.cubin import BrokenCubin, read_resources
 from cutlass_study.nvrtc import CompileError, Source, compile_cubin
-from cutlass_study.records import BuildRecord
+from cutlass_study.records import BuildRecord, EnvironmentProblem
 from cutlass_study.toolchain import Toolchain, find_toolchain
 
 # Peak resident memory of one worker, measured with NVRTC 13.0.88: what may run side by side.
@@ -38,6 +40,8 @@ _HEADER_SUFFIXES = (".h", ".hpp", ".cuh", ".inl")
 # Faults of the run and not of the source: tried again, and never cached.
 DIED = "the compiler process died"
 UNUSABLE = "the compiler's output is unusable"
+HINDERED = "this machine kept the compiler from working"
+_SCRATCH = "cutlass-study-"
 _header_cache: Path | None = None
 Result = tuple[bytes | None, str, float, str | None]  # cubin, log, seconds, error
 
@@ -100,10 +104,42 @@ def job_key(job: Job, toolchain: Toolchain) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _start_worker(scratch: str) -> None:
+def _start_worker(scratch: str, parent: int) -> None:
     global _header_cache
-    _header_cache = Path(tempfile.mkdtemp(dir=scratch))
+    if os.name == "posix":  # elsewhere a child can't see by its parent's number that it is gone
+        threading.Thread(target=_end_with, args=(parent, scratch), daemon=True).start()
+    try:
+        _header_cache = Path(tempfile.mkdtemp(dir=scratch))
+    except OSError:  # a full disk: slower, but works
+        _header_cache = None
     nvrtc.prepare_header_cache()
+
+
+def _end_with(parent: int, scratch: str) -> None:
+    """End this process once its parent is gone, killed without a chance to clean up."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    shutil.rmtree(scratch, ignore_errors=True)
+    os._exit(1)
+
+
+def _remove_leftovers() -> None:
+    """Remove the scratch folders of processes that no longer run."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*-*"):
+        number = folder.name.removeprefix(_SCRATCH).partition("-")[0]
+        if number.isascii() and number.isdigit() and not psutil.pid_exists(int(number)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _make_scratch() -> str:
+    try:
+        _remove_leftovers()
+        return tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-")
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"no temporary folder can be made ({error.strerror}); free space, or set TMPDIR to a "
+            "folder with about 0.5 GB per compiler process"
+        ) from error
 
 
 def _compile_job(job: Job) -> Result:
@@ -112,7 +148,12 @@ def _compile_job(job: Job) -> Result:
         compiled = compile_cubin(job.source, job.arch, _header_cache)
         read_resources(compiled.cubin, compiled.log)
     except CompileError as error:
-        return None, str(error), 0.0, nvrtc.first_error_line(str(error))
+        line = nvrtc.first_error_line(str(error))
+        if error.is_machine_fault:
+            line = f"{HINDERED} ({error.status}): {line}"
+        return None, str(error), 0.0, line
+    except OSError as error:  # such as too many open files
+        return None, "", 0.0, f"{HINDERED}: {error}"
     except BrokenCubin as error:
         return None, compiled.log, compiled.seconds, f"{UNUSABLE}: {error}"
     return compiled.cubin, compiled.log, compiled.seconds, None
@@ -142,10 +183,11 @@ def _build(job: Job, key: str, toolchain: Toolchain, result: Result) -> KernelBu
 
 def _run_pool(jobs: list[Job], workers: int) -> Iterator[tuple[int, Result]]:
     """Results of `jobs` by index as they finish; a job whose worker dies is reported as failed."""
-    scratch = tempfile.mkdtemp(prefix="cutlass-study-")
+    scratch = _make_scratch()
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, _start_worker, (scratch,))
+    pool = None
     try:
+        pool = ProcessPoolExecutor(workers, context, _start_worker, (scratch, os.getpid()))
         futures: dict[Future[Result], int] = {}
         for index, job in enumerate(jobs):
             try:
@@ -157,27 +199,46 @@ def _run_pool(jobs: list[Job], workers: int) -> Iterator[tuple[int, Result]]:
                 yield futures[future], future.result()
             except BrokenProcessPool:
                 yield futures[future], (None, "", 0.0, DIED)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"compiler processes can't be started ({error.strerror or error}); raise this "
+            "session's limits of open files and processes, or give fewer --workers"
+        ) from error
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        if pool is not None:
+            pool.shutdown(wait=True, cancel_futures=True)
         shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _compile_all(jobs: list[Job], workers: int) -> Iterator[tuple[int, Result]]:
-    """Like `_run_pool`, but one dying worker takes only its own job along, not the whole pool's."""
-    again = []
+    """Like `_run_pool`, with a second try for what failed by no fault of its source.
+
+    It goes without the header cache, which needs the most memory and disk. A dying worker breaks
+    its pool, so each job that a death may have taken along runs alone.
+    """
+    alone, together = [], []
     for index, result in _run_pool(jobs, workers):
-        if _is_passing(result[3]):
-            again.append(index)
+        if not is_passing(result[3]):
+            yield index, result
+        elif result[3] == DIED:
+            alone.append(index)
         else:
-            yield index, result
-    for index in again:
-        for _, result in _run_pool([jobs[index]], 1):
-            yield index, result
+            together.append(index)
+    for group in ([together] if together else []) + [[index] for index in alone]:
+        for place, result in _run_pool([_plain(jobs[index]) for index in group], workers):
+            yield group[place], result
 
 
-def _is_passing(error: str | None) -> bool:
-    """Whether an error says nothing about the source: want of memory, a garbled log."""
-    return error is not None and error.startswith((DIED, UNUSABLE))
+def _plain(job: Job) -> Job:
+    """The job without the header cache; a source that needs none stays as it is."""
+    if not job.source.use_header_cache:
+        return job
+    return replace(job, source=replace(job.source, use_header_cache=False))
+
+
+def is_passing(error: str | None) -> bool:
+    """Whether an error says nothing about the source: want of memory or disk, a garbled log."""
+    return error is not None and error.startswith((DIED, UNUSABLE, HINDERED))
 
 
 def missing_jobs(jobs: Iterable[Job], cache: KernelCache) -> list[Job]:
@@ -196,7 +257,8 @@ def compile_kernels(
 ) -> dict[Job, KernelBuild]:
     """Compile what the cache lacks and return every job's build.
 
-    Equal sources are compiled once. Raises `EnvironmentProblem` if there is no toolchain.
+    Equal sources are compiled once. Raises `EnvironmentProblem` if there is no toolchain, or if
+    nothing compiled for want of memory or disk.
     """
     toolchain = find_toolchain()
     builds: dict[Job, KernelBuild] = {}
@@ -216,9 +278,21 @@ def compile_kernels(
         for index, result in _compile_all([same[0] for _, same in entries], count):
             key, same = entries[index]
             build = _build(same[0], key, toolchain, result)
-            if not _is_passing(build.error):
+            if not is_passing(build.error):
                 cache.store(build, same[0].source.text, result[1])
             for job in same:
                 builds[job] = build
                 on_done(job, build)
+    _refuse_total_failure(builds)
     return builds
+
+
+def _refuse_total_failure(builds: dict[Job, KernelBuild]) -> None:
+    """Raise `EnvironmentProblem` if the machine let no kernel at all through the compiler."""
+    errors = [build.error for build in builds.values()]
+    if errors and all(is_passing(error) for error in errors):
+        raise EnvironmentProblem(
+            f"none of {len(errors)} kernels could be compiled ({errors[0]}); free memory and space "
+            f"in '{tempfile.gettempdir()}', a compiler process needs about 0.5 GB there, or give "
+            "fewer --workers"
+        )

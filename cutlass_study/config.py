@@ -75,6 +75,8 @@ class GemmProblem:
                 raise UsageError(f"{name}={scalar} must be a finite number, such as 0 or 1")
         if self.lda is not None and self.lda < self.k:
             raise UsageError(f"lda={self.lda} is less than K={self.k}; give at least K")
+        if self.lda is not None and self.lda > MAX_EXTENT:
+            raise UsageError(f"lda={self.lda} is above {MAX_EXTENT}; give K or a little more")
 
     @property
     def shape(self) -> Shape:

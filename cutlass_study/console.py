@@ -8,6 +8,7 @@ import io
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TextIO
 
 import typer
@@ -46,7 +47,7 @@ def run(function: Callable[..., Any]) -> None:
     reader that has left ends the script quietly, any other trouble is one sentence and exit 3.
     """
     sys.stderr = _writable(sys.stderr)
-    output = sys.stdout = _watched(_writable(sys.stdout))
+    output = sys.stdout = _watched(sys.stdout) if sys.stdout else _writable(None)
     try:
         try:
             typer.run(function)
@@ -66,7 +67,7 @@ def run(function: Callable[..., Any]) -> None:
 def _writable(stream: TextIO | None) -> TextIO:
     """The stream with unknown signs replaced; the null device where it is closed."""
     if stream is None:  # as after `>&-`, and in a program without a console on Windows
-        return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+        return Path(os.devnull).open("w", encoding="utf-8")
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="replace")
     return stream
@@ -78,7 +79,7 @@ def _watched(stream: TextIO) -> TextIO:
     return _Output(
         stream.buffer,
         encoding=stream.encoding,
-        errors=stream.errors,
+        errors="replace",
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )

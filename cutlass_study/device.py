@@ -23,7 +23,7 @@ def open_device(ordinal: int = 0) -> Any:
     try:
         (status,) = driver.cuInit(0)
     except Exception as error:  # cuda.bindings raises RuntimeError kinds where there is no driver
-        first = next(iter(str(error).splitlines()), type(error).__name__)
+        first = next(iter(str(error).splitlines()), type(error).__name__).rstrip(". ")
         raise EnvironmentProblem(f"no CUDA driver: {first}; install the NVIDIA driver") from error
     if status != driver.CUresult.CUDA_SUCCESS:
         raise EnvironmentProblem(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cutlass_study.config import GemmProblem
+from cutlass_study.records import EnvironmentProblem
 from cutlass_study.space import Entry
 
 L2_MULTIPLE = 4  # rotate over so many L2 sizes that no operand is still cached at its next use
@@ -45,18 +46,24 @@ def least_bytes(problem: GemmProblem) -> int:
 
 
 def fitting_problem(problem: GemmProblem, memory_bytes: int) -> GemmProblem:
-    """The problem itself, or the largest of its proportions, in steps of 256, that fits."""
+    """The problem itself, or the largest of its proportions, in steps of 256, that fits.
+
+    Raises `EnvironmentProblem` if none does.
+    """
     if least_bytes(problem) <= memory_bytes:
         return problem
     for numerator in range(63, 0, -1):
         extents = [
-            max(EXTENT_STEP, side * numerator // 64 // EXTENT_STEP * EXTENT_STEP)
+            min(side, max(EXTENT_STEP, side * numerator // 64 // EXTENT_STEP * EXTENT_STEP))
             for side in problem.shape
         ]
         smaller = replace(problem, m=extents[0], n=extents[1], k=extents[2], lda=None)
         if least_bytes(smaller) <= memory_bytes:
             return smaller
-    return smaller
+    raise EnvironmentProblem(
+        f"problem {problem.name} needs {least_bytes(smaller)} bytes of GPU memory even as "
+        f"{smaller.name}, {memory_bytes} are there; use a GPU with more memory"
+    )
 
 
 def fit_entries(entries: list[Entry], memory_bytes: int) -> tuple[list[Entry], list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,26 @@ PCH_HEAP_BYTES = 512 << 20
 BASE_OPTIONS = ("-std=c++17", "-default-device", "-DNDEBUG", "--ptxas-options=-v")
 
 
+REFUSED = "NVRTC_ERROR_COMPILATION"  # the one status that speaks of the source
+# What NVRTC writes, also under REFUSED, when the machine lacks memory, disk or file handles.
+_MACHINE_FAULTS = re.compile(
+    "unable to obtain mapped memory|temporary file|too many open files|no space left"
+    "|out of memory|cannot allocate memory",
+    re.IGNORECASE,
+)
+
+
 class CompileError(RuntimeError):
-    """The compiler refused the source; the text is its log."""
+    """The compiler gave up: the text is its log, `status` the name of NVRTC's result."""
+
+    def __init__(self, log: str, status: str = REFUSED) -> None:
+        super().__init__(log)
+        self.status = status
+
+    @property
+    def is_machine_fault(self) -> bool:
+        """Whether this says nothing about the source, so that another try may succeed."""
+        return self.status != REFUSED or blames_machine(str(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +50,11 @@ class Compiled:
     cubin: bytes
     log: str
     seconds: float
+
+
+def blames_machine(log: str) -> bool:
+    """Whether a log tells of a full disk, too little memory or too few file handles."""
+    return _MACHINE_FAULTS.search(log) is not None
 
 
 def first_error_line(log: str) -> str:
@@ -81,13 +105,13 @@ def compile_cubin(source: Source, arch: str, header_cache: Path | None = None) -
         source.text.encode(), b"kernel.cu", len(names), texts, names
     )
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise CompileError(f"NVRTC could not take the source: {status.name}")
+        raise CompileError(f"NVRTC could not take the source: {status.name}", status.name)
     try:
         encoded = [option.encode() for option in options]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
         log = _log_of(program)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise CompileError(log.strip() or status.name)
+            raise CompileError(log.strip() or status.name, status.name)
         _, size = nvrtc.nvrtcGetCUBINSize(program)
         cubin = bytearray(size)
         nvrtc.nvrtcGetCUBIN(program, cubin)

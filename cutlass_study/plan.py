@@ -14,6 +14,7 @@ from cutlass_study.prepare import Prepared
 from cutlass_study.records import DeviceRecord
 from cutlass_study.sweep_options import SweepOptions, queue_budget_s
 
+STARTUP_S = 4.0  # of each family and arch: its workers start and make their header cache
 SLOW_TFLOPS = 10.0  # a hand-written kernel on a small card, for the longest launch
 
 
@@ -23,6 +24,7 @@ class Plan:
 
     rows: int
     pending: int
+    kernels: int
     compilations: int
     compile_s: float
     measure_limit_s: float
@@ -35,7 +37,8 @@ class Plan:
         """The plan as sentences, one a line."""
         lines = [
             f"{self.rows} rows, {self.pending} of them to measure",
-            f"{self.compilations} kernels to compile, about {self.compile_s / 60:.1f} minutes",
+            f"{self.kernels} kernels, {self.compilations} of them to compile (others are in the "
+            f"cache or equal to one of these), about {self.compile_s / 60:.1f} minutes",
         ]
         if self.measure_limit_s:
             lines.append(
@@ -55,10 +58,10 @@ class Plan:
 
 def compile_seconds(jobs: Sequence[Job]) -> float:
     """Expected seconds to compile these jobs with the workers this machine allows."""
-    counts = Counter(job.family for job in jobs)
+    counts = Counter((job.family, job.arch) for job in jobs)
     return sum(
-        EXPECTED_SECONDS[family] * count / worker_count(family, count)
-        for family, count in counts.items()
+        STARTUP_S + EXPECTED_SECONDS[family] * count / worker_count(family, count)
+        for (family, _), count in counts.items()
     )
 
 
@@ -78,6 +81,7 @@ def make_plan(
     return Plan(
         rows=len(items),
         pending=len(pending) if measured else 0,
+        kernels=len(jobs),
         compilations=len(todo),
         compile_s=compile_seconds(todo),
         measure_limit_s=limit,

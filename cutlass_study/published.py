@@ -83,7 +83,7 @@ def export(
     """
     directory = Path(directory)
     device = store.device()
-    _refuse_foreign_folder(directory, device)
+    refuse_foreign_folder(directory, device)
     with store.snapshot():
         outcomes = store.outcomes()
         samples = [(identity, _rounded(sample)) for identity, sample in store.all_samples()]
@@ -306,7 +306,7 @@ def _summary(
     }
 
 
-def _refuse_foreign_folder(directory: Path, device: DeviceRecord) -> None:
+def refuse_foreign_folder(directory: Path, device: DeviceRecord) -> None:
     try:
         text = (directory / DEVICE_FILE).read_text(encoding="utf-8")
         stored = DeviceRecord(**json.loads(text)["device"])

@@ -233,6 +233,7 @@ def _write_captions(out_dir: Path, captions: dict[str, str], files: list[str]) -
     }
     text = json.dumps({**content, "files": files}, indent=2, ensure_ascii=False)
     lines = [f"**{name.capitalize()}.** {caption}\n" for name, caption in captions.items()]
-    files = {machine.name: text + "\n", human.name: "\n".join(lines)}
-    replace_files(out_dir, {name: content.encode("utf-8") for name, content in files.items()})
+    replace_files(
+        out_dir, {machine.name: f"{text}\n".encode(), human.name: "\n".join(lines).encode()}
+    )
     return machine, human

@@ -6,6 +6,7 @@ The C++ static assertions behind them are the backup, not the check.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from cutlass_study.config import GemmConfig, GemmProblem, Shape, format_shape
@@ -254,6 +255,27 @@ def epilogue_access(config: GemmConfig, problem: GemmProblem, limits: GpuLimits)
     return None
 
 
+def _widest(limit: int, *extents: int) -> int:
+    """The widest access of at most `limit` (a power of two) elements that divides every extent."""
+    return math.gcd(limit, *extents)
+
+
+def _alignment_remedy(config: GemmConfig, problem: GemmProblem) -> str:
+    """What to do where K or a leading dimension of A or B does not fit the alignment."""
+    if config.family == "sm90":
+        return f"TMA needs multiples of {VECTOR}, so change the problem or use family sm80"
+    width = _widest(VECTOR, problem.k, *problem.leading_dimensions[:2])
+    if width == 1 and config.stages != 2:
+        return "use alignment 1 with S=2"
+    return f"use alignment {width}"
+
+
+def _output_remedy(config: GemmConfig, problem: GemmProblem) -> str:
+    width = _widest(MAX_ACCESS_BYTES // problem.output_bytes, problem.leading_dimensions[2])
+    other = "epilogue nosmem with " if config.epilogue == "tma" else ""
+    return f"use {other}epilogue width {width}"
+
+
 def operand_alignment(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
     """Vector accesses need every row or column of A and B to start at a multiple of the width."""
     assert config.alignment
@@ -262,7 +284,7 @@ def operand_alignment(config: GemmConfig, problem: GemmProblem, limits: GpuLimit
         if leading % config.alignment:
             return (
                 f"leading dimension {leading} of {operand} is not a multiple of "
-                f"alignment {config.alignment}"
+                f"alignment {config.alignment}; {_alignment_remedy(config, problem)}"
             )
     return None
 
@@ -277,7 +299,7 @@ def k_alignment(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> 
     if problem.k % config.alignment:
         return (
             f"K={problem.k} is not a multiple of alignment {config.alignment}; "
-            "a padded leading dimension does not help"
+            f"a padded leading dimension does not help; {_alignment_remedy(config, problem)}"
         )
     return None
 
@@ -289,7 +311,7 @@ def output_alignment(config: GemmConfig, problem: GemmProblem, limits: GpuLimits
     if leading % config.epilogue_width:
         return (
             f"leading dimension {leading} of D is not a multiple of "
-            f"epilogue width {config.epilogue_width}"
+            f"epilogue width {config.epilogue_width}; {_output_remedy(config, problem)}"
         )
     return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import product
 from typing import Literal, cast
 
@@ -205,7 +205,7 @@ def preset(name: str, arch: str) -> list[Entry]:
 def _numbers(values: Sequence[str], what: str, example: str) -> tuple[int, ...]:
     """Whole numbers from repeated or comma-separated option values."""
     out = []
-    for text in _split(values):
+    for text in split_values(values):
         sign_free = text.removeprefix("-")
         if not (sign_free.isascii() and sign_free.isdigit()):
             raise UsageError(f"{what} '{text}' is not a whole number; give numbers {example}")
@@ -213,7 +213,8 @@ def _numbers(values: Sequence[str], what: str, example: str) -> tuple[int, ...]:
     return tuple(out)
 
 
-def _split(values: Iterable[str]) -> list[str]:
+def split_values(values: Iterable[str]) -> list[str]:
+    """The parts of repeated, comma-separated option values."""
     return [part.strip() for value in values for part in value.split(",") if part.strip()]
 
 
@@ -241,9 +242,19 @@ class Axes:
     beta: float = 0.0
     lda: int | None = None
 
+    def refuse_empty(self) -> None:
+        """Raise `UsageError` for an axis given without a value, which would not narrow anything."""
+        for name in (field.name for field in fields(self) if field.name not in ("beta", "lda")):
+            if any(not split_values([text]) for text in getattr(self, name)):
+                raise UsageError(
+                    f"--{name.replace('_', '-')} is empty; give a value, or leave it out"
+                )
+
     def shapes(self, name: str) -> tuple[Shape, ...]:
         what = {"tile": "threadblock shape", "warp": "warp shape", "cluster": "cluster shape"}
-        return tuple(parse_shape(t, what.get(name, name)) for t in _split(getattr(self, name)))
+        return tuple(
+            parse_shape(t, what.get(name, name)) for t in split_values(getattr(self, name))
+        )
 
     def numbers(self, name: str) -> tuple[int, ...]:
         example = "such as 1,2,4" if name != "stages" else "such as 2,3,4"
@@ -252,12 +263,12 @@ class Axes:
 
     def stage_counts(self) -> tuple[int | None, ...]:
         """Stages, where `auto` (sm90) is `None`."""
-        texts = _split(self.stages)
+        texts = split_values(self.stages)
         plain = _numbers([t for t in texts if t != "auto"], "stages S", "such as 2,3,4 or auto")
         return (*plain, *((None,) if "auto" in texts else ()))
 
     def words(self, name: str) -> tuple[str, ...]:
-        return tuple(_split(getattr(self, name)))
+        return tuple(split_values(getattr(self, name)))
 
     def families(self) -> tuple[Family, ...]:
         chosen = self.words("family")
@@ -419,6 +430,7 @@ def entries(preset_name: str | None, axes: Axes, arch: str) -> list[Entry]:
 
     Raises `UsageError` for unknown words, malformed values and an empty result.
     """
+    axes.refuse_empty()
     axes.problems()  # judge the values even where a preset brings its own problems
     if preset_name is None:
         _refuse_idle_axes(axes)

@@ -17,8 +17,9 @@ from typing import Any, get_args
 
 import pandas as pd
 
-from cutlass_study.columns import FLOAT_COLUMNS, INTEGER_COLUMNS
+from cutlass_study.columns import FLOAT_COLUMNS, INTEGER_COLUMNS, identity_from_values
 from cutlass_study.records import (
+    IDENTITY_COLUMNS,
     NEWER_COLUMNS,
     RESULT_COLUMNS,
     SAMPLE_COLUMNS,
@@ -31,9 +32,11 @@ from cutlass_study.schema import SCHEMA_VERSION
 
 DEVICE_FILE, RESULTS_FILE, SAMPLES_FILE = "device.json", "results.csv", "samples.csv.gz"
 RESULT_KEY = ("name", "arch", "distribution", "seed", "regime", "condition")
+_AGAIN = "export the folder again with sweep.py"
 _NEVER_EMPTY = frozenset(
     ("name", "family", "arch", "m", "n", "k", "seed", "outcome", "round", "launches")
 )
+_TFLOPS_TOLERANCE = 1e-3  # times and TFLOPS are written to six digits or more
 _TIMES = frozenset(("time_ms", "host_time_ms", "host_ms", "tflops", "time_iqr_ms"))
 
 
@@ -100,9 +103,15 @@ def load(directory: Path | str) -> StudyData:
     """Read and check a published folder, measured or static.
 
     Raises DataError for a missing folder or file, missing columns, a torn or empty file, a time
-    that can't be one, a row that stands twice, and results of two devices.
+    that can't be one, a row that stands twice or contradicts itself, samples of no row, and results
+    of two devices.
     """
     directory = Path(directory).resolve()
+    if directory.is_file():
+        raise DataError(
+            f"'{directory}' is a file, not a data folder; give the folder that sweep.py wrote, "
+            f"such as '{directory.parent}'"
+        )
     if not directory.is_dir():
         raise DataError(f"data folder '{directory}' does not exist; give one that sweep.py wrote")
     results = _frame(directory / RESULTS_FILE, RESULT_COLUMNS)
@@ -118,6 +127,7 @@ def load(directory: Path | str) -> StudyData:
         _check_samples(samples, samples_file)
     else:
         samples = _typed([], SAMPLE_COLUMNS, samples_file)
+    _check_sample_names(samples, results, samples_file)
     if device is None and (measured or len(samples)):
         raise _missing(directory / DEVICE_FILE, "measured results need it")
     if device is not None and not samples_file.exists():
@@ -129,7 +139,7 @@ def load(directory: Path | str) -> StudyData:
 
 
 def _missing(path: Path, why: str) -> DataError:
-    return DataError(f"'{path}' is missing: {why}; export the folder again with sweep.py")
+    return DataError(f"'{path}' is missing: {why}; {_AGAIN}")
 
 
 def _device(path: Path) -> tuple[dict[str, Any], DeviceRecord]:
@@ -139,30 +149,32 @@ def _device(path: Path) -> tuple[dict[str, Any], DeviceRecord]:
         if version != SCHEMA_VERSION:
             raise DataError(
                 f"'{path}' has schema version {version}, this toolkit reads {SCHEMA_VERSION}; "
-                "export the folder again with sweep.py"
+                + _AGAIN
             )
         return summary, DeviceRecord(**summary["device"])
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
         raise DataError(
-            f"'{path}' is no device record ({type(error).__name__}: {error}); export the folder "
-            "again with sweep.py"
+            f"'{path}' is no device record ({type(error).__name__}: {error}); {_AGAIN}"
         ) from error
 
 
 def _frame(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     lines = _lines(path)
     if not lines:
-        raise DataError(f"'{path}' is empty; export the folder again with sweep.py")
+        raise DataError(f"'{path}' is empty; {_AGAIN}")
     header = lines[0]
     newer = [column for column in NEWER_COLUMNS if column in columns and column not in header]
     absent = [column for column in columns if column not in (*header, *newer)]
     if absent:
-        raise DataError(f"'{path}' lacks the columns {', '.join(absent)}")
+        raise DataError(f"'{path}' lacks the columns {', '.join(absent)}; {_AGAIN}")
+    twice = sorted({column for column in header if header.count(column) > 1})
+    if twice:
+        raise DataError(f"'{path}' has the columns {', '.join(twice)} twice; {_AGAIN}")
     for number, line in enumerate(lines, start=1):
         if len(line) != len(header):
             raise DataError(
                 f"row {number} of '{path}' has {len(line)} fields instead of {len(header)}: the "
-                "file was cut short or edited; export the folder again with sweep.py"
+                f"file was cut short or edited; {_AGAIN}"
             )
     frame = _typed(lines[1:], header, path)
     for column in newer:
@@ -180,9 +192,7 @@ def _lines(path: Path) -> list[list[str]]:
     except FileNotFoundError:
         raise _missing(path, "every data folder has it") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(
-            f"'{path}' is cut short or damaged ({error}); export the folder again with sweep.py"
-        ) from error
+        raise DataError(f"'{path}' is cut short or damaged ({error}); {_AGAIN}") from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"'{path}' can't be read ({error})") from error
 
@@ -237,6 +247,42 @@ def _check_results(results: pd.DataFrame, path: Path) -> None:
     if (empty | zero).any():
         name = results.loc[empty | zero, "name"].iloc[0]
         raise DataError(f"'{path}' has {name} as measured, but without a time above 0")
+    _check_tflops(results, path)
+    _check_identities(results, path)
+
+
+def _check_tflops(results: pd.DataFrame, path: Path) -> None:
+    """TFLOPS are 2·m·n·k over the time, so that one can't be edited without the other."""
+    flop = (
+        2.0 * results["m"].astype(float) * results["n"].astype(float) * results["k"].astype(float)
+    )
+    expected = flop / results["time_ms"] / 1e9
+    wrong = (results["tflops"] - expected).abs() > _TFLOPS_TOLERANCE * expected
+    wrong |= results["tflops"].notna() & results["time_ms"].isna()
+    if wrong.any():
+        row = int(wrong.to_numpy().argmax())
+        raise DataError(
+            f"row {row + 2} of '{path}' has {results['tflops'].iloc[row]:g} TFLOPS, but its time "
+            f"and M, N, K give {expected.iloc[row]:g}; {_AGAIN}"
+        )
+
+
+def _check_identities(results: pd.DataFrame, path: Path) -> None:
+    """Each row's fields make a configuration and a problem, and its name is theirs."""
+    values = results[list(IDENTITY_COLUMNS)].astype(object)
+    for number, row in enumerate(values.where(values.notna(), None).to_dict("records"), start=2):
+        try:
+            name = identity_from_values({str(key): value for key, value in row.items()}).name
+        except (ValueError, TypeError) as error:
+            raise DataError(
+                f"row {number} of '{path}' ({row['name']}) is no configuration of the study "
+                f"({error}); {_AGAIN}"
+            ) from error
+        if name != row["name"]:
+            raise DataError(
+                f"row {number} of '{path}' is named {row['name']}, but its fields are those of "
+                f"{name}; {_AGAIN}"
+            )
 
 
 def _check_samples(samples: pd.DataFrame, path: Path) -> None:
@@ -245,6 +291,16 @@ def _check_samples(samples: pd.DataFrame, path: Path) -> None:
     if bad.any():
         row = int(bad.to_numpy().argmax()) + 2
         raise DataError(f"row {row} of '{path}' has no time above 0 and was not rejected")
+
+
+def _check_sample_names(samples: pd.DataFrame, results: pd.DataFrame, path: Path) -> None:
+    unknown = ~samples["name"].isin(results["name"])
+    if unknown.any():
+        row = int(unknown.to_numpy().argmax())
+        raise DataError(
+            f"row {row + 2} of '{path}' is of {samples['name'].iloc[row]}, which {RESULTS_FILE} "
+            f"does not have; {_AGAIN}"
+        )
 
 
 def _check_words(column: pd.Series[Any], allowed: Sequence[str], path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -64,7 +66,9 @@ class SweepCall:
                 f"regime '{self.regime}' is not known; use one of: {', '.join(REGIMES)}"
             )
         if self.time_budget_s is not None and not 0 < self.time_budget_s < 1e6:
-            raise UsageError(f"time budget {self.time_budget_s} s must be above 0, such as 10")
+            raise UsageError(
+                f"time budget {self.time_budget_s:g} s must be above 0 and below 1e6, such as 10"
+            )
         if self.workers is not None and self.workers < 1:
             raise UsageError(f"workers {self.workers} must be at least 1")
         if not 0 <= self.seed < 2**63:
@@ -93,7 +97,8 @@ class SweepCall:
         )
 
 
-def _form(word: str) -> str:
+def check_form(word: str) -> str:
+    """The form of a listing; raises `UsageError` for another word."""
     if word not in ("csv", "json"):
         raise UsageError(f"format '{word}' is not known; use one of: csv, json")
     return word
@@ -105,17 +110,21 @@ def listing(call: SweepCall, form: str) -> str:
     for arch in call.archs or STATIC_ARCHS:
         found = entries(call.preset, call.axes, arch)
         items += judge(found, limits_of(arch), call.options.inputs)
-    return render(items, _form(form), compiled=False)
+    return render(items, check_form(form), compiled=False)
 
 
 def static_listing(call: SweepCall, form: str) -> str:
-    """The same rows with what compiling tells."""
+    """The same rows with what compiling tells; of a dry run the plan alone, to stderr."""
     from cutlass_study import study
     from cutlass_study.reporter import TerminalReporter
 
-    _form(form)
+    check_form(form)
+    request, archs = _request(call), call.archs or STATIC_ARCHS
+    if call.dry_run:
+        _say_static_plan(request, archs)
+        return ""
     with TerminalReporter() as reporter:
-        items = study.static_half(_request(call), call.archs or STATIC_ARCHS, reporter)
+        items = study.static_half(request, archs, reporter)
     return render(items, form, compiled=True)
 
 
@@ -208,24 +217,52 @@ def run_interleaved(call: SweepCall) -> int:
 
 def _run_static(call: SweepCall) -> int:
     from cutlass_study import study
+    from cutlass_study.export_folder import check_export_folder
     from cutlass_study.reporter import TerminalReporter
 
     request, archs = _request(call), call.archs or STATIC_ARCHS
-    for line in study.static_plan(request, archs).lines():
-        say(line)
+    _say_static_plan(request, archs)
     if call.dry_run:
         return 0
     directory = call.export or output_folder() / "static"
+    check_export_folder(directory, None)
     with TerminalReporter() as reporter:
         items = study.static_half(request, archs, reporter)
     report = study.publish_static(items, directory)
     say(f"compiled, nothing measured: {len(items)} rows")
     print_files(directory, report)
-    return 0
+    return static_exit_code(items)
+
+
+def _say_static_plan(request: Request, archs: Sequence[str]) -> None:
+    from cutlass_study import study
+
+    for line in study.static_plan(request, archs).lines():
+        say(line)
+
+
+def static_exit_code(items: Sequence[Prepared]) -> int:
+    """Say how the rows ended and which did not compile.
+
+    1 if another run on this machine may compile more, or if nothing is left to measure.
+    """
+    from cutlass_study.compile import is_passing
+
+    counts = Counter[str](item.row.outcome for item in items)
+    say(_counted(counts))
+    failed = [item.row for item in items if item.row.outcome == "compile_failed"]
+    for row in failed:
+        say(f"not compiled: {row.identity.name} ({row.identity.arch}): {row.reason}")
+    return 1 if not counts["ok"] or any(is_passing(row.reason) for row in failed) else 0
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
 
 
 def _run_measured(call: SweepCall, worker: Worker, device: DeviceRecord) -> int:
     from cutlass_study import study
+    from cutlass_study.export_folder import check_export_folder
     from cutlass_study.reporter import TerminalReporter
 
     request, limits = _request(call), limits_from(device)
@@ -237,9 +274,10 @@ def _run_measured(call: SweepCall, worker: Worker, device: DeviceRecord) -> int:
         return 0
     results = call.results or output_folder() / STORE_NAME
     directory = call.export or output_folder() / study.slug(device.name)
+    check_export_folder(directory, device)
     with study.open_store(results, device, request) as store, TerminalReporter() as reporter:
         done = study.measure(request, found, limits, worker, store, directory, reporter)
-    say(", ".join(f"{count} {outcome}" for outcome, count in sorted(done.outcomes.items())))
+    say(_counted(done.outcomes))
     print_files(directory, done.report)
     return 0 if done.useful else 1
 

@@ -62,7 +62,7 @@ def main(
     except (UsageError, DataError) as error:
         print(error, file=sys.stderr)
         raise typer.Exit(EXIT_USAGE) from None
-    sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+    sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     sys.stdout.write(text)
 
 

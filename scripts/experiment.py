@@ -12,7 +12,7 @@ from typing import Annotated
 try:
     import typer
 
-    from cutlass_study import experiment_command
+    from cutlass_study import console, experiment_command
     from cutlass_study.conditions import NAMES
     from cutlass_study.config import UsageError
     from cutlass_study.experiment_command import ExperimentCall
@@ -106,4 +106,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    console.run(main)

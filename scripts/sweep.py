@@ -5,14 +5,14 @@ Example: python scripts/sweep.py --preset quick
 
 from __future__ import annotations
 
+import signal
 import sys
-from pathlib import Path
 from typing import Annotated
 
 try:
     import typer
 
-    from cutlass_study import sweep_command
+    from cutlass_study import console, option_checks, sweep_command
     from cutlass_study.config import UsageError
     from cutlass_study.records import EnvironmentProblem
     from cutlass_study.space import PRESETS, Axes
@@ -103,20 +103,26 @@ def main(
         ),
     ] = None,
     cache_dir: Annotated[
-        Path | None, typer.Option(help="Kernel cache.", rich_help_panel=OUTPUT)
+        str | None,
+        typer.Option(help="Kernel cache.", metavar="PATH", rich_help_panel=OUTPUT),
     ] = None,
     results: Annotated[
-        Path | None,
-        typer.Option(help="Results store. (default: results/study.sqlite)", rich_help_panel=OUTPUT),
+        str | None,
+        typer.Option(
+            help="Results store. (default: results/study.sqlite)",
+            metavar="PATH",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     resume: Annotated[
         bool,
         typer.Option(help="Skip what the results store has complete.", rich_help_panel=OUTPUT),
     ] = False,
     export: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             help="Folder for CSV data, tables and figures. (default: results/<gpu>)",
+            metavar="PATH",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -137,21 +143,22 @@ def main(
     given = any(chosen.values()) or beta != 0 or lda is not None
     try:
         call = SweepCall(
-            preset=preset or (None if given else "paper"),
+            preset="paper" if preset is None and not given else preset,
             axes=axes,
-            archs=tuple(part for text in arch or () for part in text.split(",")),
+            archs=option_checks.given_archs(arch),
             regime=regime,
             distribution=dist,
             seed=seed,
             time_budget_s=time_budget,
             allow_long_launches=allow_long_launches,
             workers=workers,
-            cache_dir=cache_dir,
-            results=results,
+            cache_dir=option_checks.given_path(cache_dir, "--cache-dir"),
+            results=option_checks.given_path(results, "--results"),
             resume=resume,
-            export=export,
+            export=option_checks.given_path(export, "--export"),
             dry_run=dry_run,
         )
+        option_checks.check_mode(call, format_, list_=list_, static=static, interleave=interleave)
         if list_:
             print(sweep_command.listing(call, format_), end="")
         elif interleave:
@@ -172,4 +179,6 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    # Being terminated is being interrupted: compilers stop, and what was measured is exported.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    console.run(main)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cutlass_study import compile as compile_module
@@ -17,9 +21,16 @@ from cutlass_study import prepare as prepare_module
 from cutlass_study.cache import KernelBuild, KernelCache, tree_digest
 from cutlass_study.compile import DIED, Job, compile_kernels, job_key, missing_jobs, own_headers
 from cutlass_study.config import GemmProblem
+from cutlass_study.cubin import read_resources
 from cutlass_study.families import FrontEnd, source
 from cutlass_study.gpus import limits_of
-from cutlass_study.nvrtc import Source, first_error_line
+from cutlass_study.nvrtc import (
+    Compiled,
+    CompileError,
+    Source,
+    compile_cubin,
+    first_error_line,
+)
 from cutlass_study.prepare import Inputs, prepare
 from cutlass_study.records import BuildRecord, EnvironmentProblem, Resources
 from cutlass_study.rules import sm80_smem_bytes
@@ -40,10 +51,20 @@ def tiny(extra: str = "", arch: str = "sm_89") -> Job:
     return Job("wmma", arch, Source(TINY + extra, ()))
 
 
+@functools.cache
+def compiled_tiny() -> Compiled:
+    return compile_cubin(Source(TINY, ()), "sm_89")
+
+
 def a_build(key: str, error: str | None = None) -> KernelBuild:
-    resources = None if error else Resources(40, 1024, 0, 128, "", "abc")
+    done = compiled_tiny()
+    resources = None if error else read_resources(done.cubin, done.log)
     record = BuildRecord(key, "sm_89", "nvrtc 13", "-arch", "4.2.0", "def", resources, 1.5)
-    return KernelBuild(record, None if error else b"image", error)
+    return KernelBuild(record, None if error else done.cubin, error)
+
+
+def store(cache: KernelCache, build: KernelBuild) -> bool:
+    return cache.store(build, "source", compiled_tiny().log)
 
 
 KEY = "ab" + 62 * "0"
@@ -56,7 +77,7 @@ def cache(tmp_path: Path) -> KernelCache:
 
 @pytest.fixture
 def entry(cache: KernelCache) -> Path:
-    cache.store(a_build(KEY), "source", "log")
+    assert store(cache, a_build(KEY))
     return cache.folder / KEY[:2] / KEY
 
 
@@ -148,7 +169,7 @@ def test_sm80_kernels_are_told_apart_by_their_keys() -> None:
 def test_what_is_stored_is_loaded(cache: KernelCache) -> None:
     assert cache.load(KEY) is None
     for build in (a_build(KEY), a_build("cd" + KEY[2:], error="first error line")):
-        cache.store(build, "source", "log")
+        store(cache, build)
         assert cache.load(build.record.key) == build
     assert sorted(path.name for path in cache.folder.iterdir()) == ["ab", "cd"]  # nothing staged
 
@@ -163,8 +184,54 @@ def test_a_damaged_entry_is_a_miss_and_is_replaced(
     else:
         (entry / name).write_bytes(content)
     assert cache.load(KEY) is None
-    cache.store(a_build(KEY), "source", "log")
+    assert store(cache, a_build(KEY))
     assert cache.load(KEY) == a_build(KEY)
+
+
+@pytest.mark.parametrize("registers", ["abc", None, 9999, [40]])
+def test_resources_that_the_image_does_not_have_are_a_miss(
+    cache: KernelCache, entry: Path, registers: object
+) -> None:
+    meta = json.loads((entry / "build.json").read_text())
+    meta["record"]["resources"]["registers"] = registers
+    (entry / "build.json").write_text(json.dumps(meta))
+    assert cache.load(KEY) is None
+    assert store(cache, a_build(KEY))
+    assert cache.load(KEY) == a_build(KEY)
+
+
+@pytest.mark.parametrize(
+    "error", [None, "", 7, "catastrophic error: unable to obtain mapped memory"]
+)
+def test_a_failure_without_a_reason_about_the_source_is_a_miss(
+    cache: KernelCache, entry: Path, error: object
+) -> None:
+    meta = json.loads((entry / "build.json").read_text()) | {"sha256": None, "error": error}
+    (entry / "build.json").write_text(json.dumps(meta))
+    assert cache.load(KEY) is None
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_a_file_in_an_entrys_place_is_a_miss_and_is_replaced(
+    cache: KernelCache, entry: Path, depth: int
+) -> None:
+    place = (entry.parent, entry)[depth]
+    shutil.rmtree(place)
+    place.write_text("")
+    assert cache.load(KEY) is None
+    assert store(cache, a_build(KEY))
+    assert cache.load(KEY) == a_build(KEY)
+
+
+def test_a_full_disk_costs_the_entry_and_not_the_kernel(
+    cache: KernelCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("cutlass_study.cache.tempfile.mkdtemp", full)
+    assert not store(cache, a_build(KEY))
+    assert cache.load(KEY) is None
 
 
 def test_an_entry_of_another_version_or_key_is_a_miss(cache: KernelCache, entry: Path) -> None:
@@ -182,7 +249,7 @@ def test_a_whole_entry_is_kept_when_another_process_stores_it_too(
     cache: KernelCache, entry: Path
 ) -> None:
     before = (entry / "build.json").stat().st_mtime_ns
-    cache.store(a_build(KEY), "source", "log")
+    store(cache, a_build(KEY))
     assert (entry / "build.json").stat().st_mtime_ns == before
 
 
@@ -271,6 +338,121 @@ def test_a_job_whose_compiler_dies_fails_alone_and_is_tried_again(cache: KernelC
     assert builds[deadly].error == DIED
     assert [builds[job].error for job in good] == [None] * 3
     assert missing_jobs([deadly, *good], cache) == [deadly]
+
+
+@pytest.mark.parametrize(
+    ("log", "status", "passing"),
+    [
+        ("catastrophic error: unable to obtain mapped memory", "NVRTC_ERROR_COMPILATION", True),
+        ("error: cannot open temporary file", "NVRTC_ERROR_COMPILATION", True),
+        ("a.h: Too many open files", "NVRTC_ERROR_COMPILATION", True),
+        ("", "NVRTC_ERROR_OUT_OF_MEMORY", True),
+        ("catastrophic error: cannot open source file", "NVRTC_ERROR_COMPILATION", False),
+    ],
+)
+def test_faults_of_the_machine_are_told_from_those_of_the_source(
+    monkeypatch: pytest.MonkeyPatch, log: str, status: str, passing: bool
+) -> None:
+    def fail(*_: object) -> Compiled:
+        raise CompileError(log, status)
+
+    monkeypatch.setattr(compile_module, "compile_cubin", fail)
+    error = compile_module._compile_job(tiny())[3]
+    assert compile_module.is_passing(error) is passing
+    assert error
+    assert (status in error) is passing
+
+
+def failing_pool(jobs_seen: list[Job], good: Job | None = None):  # type: ignore[no-untyped-def]
+    """Stands for `_run_pool` on a machine that lets only `good` through."""
+
+    def run_them(jobs, workers):  # type: ignore[no-untyped-def]
+        jobs_seen.extend(jobs)
+        done = compiled_tiny()
+        for index, job in enumerate(jobs):
+            if job == good:
+                yield index, (done.cubin, done.log, 1.0, None)
+            else:
+                yield index, (None, "", 0.0, f"{compile_module.HINDERED}: no space")
+
+    return run_them
+
+
+def test_a_hindered_job_is_tried_without_the_header_cache_and_not_cached(
+    cache: KernelCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Job] = []
+    good = tiny("// good")
+    hindered = Job("wmma", "sm_89", replace(tiny().source, use_header_cache=True))
+    monkeypatch.setattr(compile_module, "_run_pool", failing_pool(seen, good))
+    builds = compile_kernels([good, hindered], cache)
+    assert compile_module.is_passing(builds[hindered].error)
+    assert seen == [good, hindered, tiny()]
+    assert missing_jobs([good, hindered], cache) == [hindered]
+
+
+def test_a_machine_on_which_nothing_compiles_is_said(
+    cache: KernelCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compile_module, "_run_pool", failing_pool([]))
+    with pytest.raises(EnvironmentProblem, match=r"none of 2 kernels.*no space.*free memory"):
+        compile_kernels([tiny(), tiny("// other")], cache)
+
+
+def test_a_session_that_can_start_no_process_is_said(
+    cache: KernelCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse_to_start(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(compile_module, "ProcessPoolExecutor", refuse_to_start)
+    with pytest.raises(EnvironmentProblem, match=r"Too many open files.*limits.*--workers"):
+        compile_kernels([tiny()], cache)
+
+
+def test_scratch_folders_of_dead_processes_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    for name in (f"{dead.pid}-a", f"{os.getpid()}-b", "notes-c"):
+        (tmp_path / f"cutlass-study-{name}" / "inside").mkdir(parents=True)
+    made = Path(compile_module._make_scratch())
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"cutlass-study-{os.getpid()}-b", "cutlass-study-notes-c", made.name,
+    }  # fmt: skip
+
+
+@pytest.mark.skipif(os.name != "posix", reason="POSIX: a child sees that its parent changed")
+def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
+    """The middle process is killed; the worker it started must go, and its folder with it."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    worker = (
+        "import os, sys, time; from cutlass_study import compile\n"
+        "compile._start_worker(sys.argv[1], os.getppid())\n"
+        "print(os.getpid(), flush=True); time.sleep(60)\n"
+    )
+    middle = (
+        f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {worker!r}, sys.argv[1]])\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    process = subprocess.Popen(
+        [sys.executable, "-c", middle, str(scratch)],
+        stdout=subprocess.PIPE, text=True, env=environment,
+    )  # fmt: skip
+    assert process.stdout
+    number = int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    for _ in range(100):
+        if not psutil.pid_exists(number) or psutil.Process(number).status() == "zombie":
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("the worker outlives its parent")
+    assert not scratch.exists()
 
 
 def test_two_processes_may_compile_the_same_job_at_once(cache: KernelCache) -> None:

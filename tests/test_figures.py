@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import subprocess
@@ -222,6 +224,35 @@ def test_a_folder_that_cannot_be_written_is_an_environment_problem(tmp_path: Pat
     (tmp_path / "file").write_text("")
     with pytest.raises(EnvironmentProblem, match="give another folder"):
         render_all(synthetic.grid_o6(), tmp_path / "file" / "out")
+
+
+@pytest.mark.parametrize("torn", ["best.csv", "drift.pdf", "captions"])
+def test_a_full_disk_tears_no_file(tmp_path: Path, monkeypatch, torn: str):
+    data = synthetic.grid_o6()
+    render_all(data, tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert any(name.startswith(torn) for name in before)
+    fill_disk(monkeypatch, torn)
+    with pytest.raises(EnvironmentProblem, match=r"No space left on device; give another folder"):
+        render_all(data, tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def fill_disk(monkeypatch, name: str) -> None:
+    """Let each file whose name begins with `name`, and its temporary one, get half its bytes."""
+    real = Path.open
+
+    class Full(io.FileIO):
+        def write(self, content) -> int:
+            super().write(content[: len(content) // 2])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def opened(path: Path, mode: str = "r", *rest, **more):
+        if "w" in mode and path.name.lstrip(".").startswith(name):
+            return Full(path, "wb")
+        return real(path, mode, *rest, **more)
+
+    monkeypatch.setattr(Path, "open", opened)
 
 
 # --- the script -------------------------------------------------------------------------------

@@ -233,6 +233,17 @@ def another_device(folder: Path) -> None:
         (edit_frame("samples.csv.gz", with_first("time_ms", "-2")), "can't be negative"),
         (edit_frame("results.csv", lambda f: pd.concat([f, f])), "twice: results of two devices"),
         (another_device, "two devices: sm_89, sm_90a"),
+        (edit_results(lambda text: text.replace("tflops", "speed", 1)), "sweep.py"),
+        (edit_results(lambda text: text.replace("host_time_ms", "tflops", 1)), "lacks the columns"),
+        (edit_results(lambda text: text.replace("\n", ",tflops\n", 1)), "columns tflops twice"),
+        (edit_results(lambda text: text.rstrip("\n") + ",7\n"), "fields instead of"),
+        (edit_frame("results.csv", with_first("tflops", "1")), "row 2 of .* 1 TFLOPS, but"),
+        (edit_frame("results.csv", with_first("time_ms", "7")), "TFLOPS, but its time"),
+        (edit_frame("results.csv", with_first("name", "wmma")), "row 2 of .* is named wmma, but"),
+        (edit_frame("results.csv", with_first("layout", "tt")), "row 2 of .* no configuration"),
+        (edit_frame("results.csv", with_first("family", "sm70")), "family 'sm70' is not known"),
+        (edit_frame("results.csv", with_first("alpha", "")), "row 2 of .* no configuration"),
+        (edit_frame("samples.csv.gz", with_first("name", "wmma")), "row 2 .* is of wmma, which"),
     ],
 )
 def test_damaged_folders_are_refused(
@@ -248,6 +259,10 @@ def test_damaged_folders_are_refused(
 def test_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         load(tmp_path / "none")
+    file = tmp_path / "results.csv"
+    file.write_text("")
+    with pytest.raises(DataError, match="is a file, not a data folder; give the folder"):
+        load(file)
 
 
 def test_loading_needs_no_cuda() -> None:

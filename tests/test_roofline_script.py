@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import gzip
 import importlib.util
 import io
@@ -22,7 +23,7 @@ from cutlass_study import roofline_figure, style
 from cutlass_study.config import UsageError
 from cutlass_study.csv_files import csv_bytes
 from cutlass_study.gpus import limits_of
-from cutlass_study.records import RESULT_COLUMNS, SAMPLE_COLUMNS
+from cutlass_study.records import RESULT_COLUMNS, SAMPLE_COLUMNS, EnvironmentProblem
 from cutlass_study.roofline import ElementTypes, Machine, Work
 from cutlass_study.roofline_formats import COLUMNS, to_text
 from cutlass_study.roofline_options import element_types, parse_extent, parse_positive, parse_tiles
@@ -298,6 +299,23 @@ def test_script_draws_a_file_and_says_where(tmp_path: Path):
         assert len(json.loads(done.stdout)) == 4
         assert name in done.stderr.replace("\\", "/")
         assert (tmp_path / name).stat().st_size > 1000
+
+
+@pytest.mark.parametrize("suffix", [".png", ".pdf"])
+def test_a_full_disk_keeps_the_earlier_figure(tmp_path: Path, monkeypatch, suffix: str):
+    task = lecture_task()
+    file = tmp_path / f"roofline{suffix}"
+    file.write_bytes(b"earlier")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with style.styled():
+        figure = roofline_figure.draw(task, table(task, [(64, 64, 64)]))
+    with pytest.raises(EnvironmentProblem, match="No space left on device"):
+        roofline_figure.save_file(figure, file)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"earlier"]
 
 
 def test_script_exits_3_where_it_can_not_draw(tmp_path: Path):

@@ -238,7 +238,9 @@ def test_a_padded_leading_dimension_does_not_make_an_odd_k_loadable() -> None:
     assert "K=4097 is not a multiple of alignment 8" in str(sm80_reason(config, padded, ADA))
     assert sm80_reason(config, GemmProblem(4096, 4096, 4096, lda=4104), ADA) is None
     reason = sm80_reason(config, GemmProblem(4096, 4096, 4097, lda=4104), ADA)
-    assert reason == "leading dimension 4097 of B is not a multiple of alignment 8"
+    assert reason == (
+        "leading dimension 4097 of B is not a multiple of alignment 8; use alignment 1 with S=2"
+    )
 
 
 def test_stores_end_at_16_bytes() -> None:
