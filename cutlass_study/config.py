@@ -15,6 +15,7 @@ Family = Literal["sm80", "sm90", "cublas", "wmma"]
 FAMILIES: tuple[Family, ...] = ("sm80", "sm90", "cublas", "wmma")
 ELEMENT_BYTES = {"f16": 2, "f32": 4}
 MAX_EXTENT = 1 << 20  # M, N, K; keeps every product of two inside 64-bit indices
+MAX_LEADING = 2 * MAX_EXTENT  # of lda: room for padding at every K
 
 
 class UsageError(ValueError):
@@ -75,8 +76,8 @@ class GemmProblem:
                 raise UsageError(f"{name}={scalar} must be a finite number, such as 0 or 1")
         if self.lda is not None and self.lda < self.k:
             raise UsageError(f"lda={self.lda} is less than K={self.k}; give at least K")
-        if self.lda is not None and self.lda > MAX_EXTENT:
-            raise UsageError(f"lda={self.lda} is above {MAX_EXTENT}; give K or a little more")
+        if self.lda is not None and self.lda > MAX_LEADING:
+            raise UsageError(f"lda={self.lda} is above {MAX_LEADING}; give K or a little more")
 
     @property
     def shape(self) -> Shape:

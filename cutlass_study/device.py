@@ -10,6 +10,7 @@ from typing import Any
 from cuda.bindings import driver
 
 import cutlass_study
+from cutlass_study.cache import tree_digest
 from cutlass_study.driver import call
 from cutlass_study.gpus import arch_of
 from cutlass_study.records import DeviceRecord, EnvironmentProblem
@@ -45,17 +46,17 @@ def _uuid(device: Any) -> str:
     return "GPU-" + "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
-def _git_commit() -> str | None:
-    """The commit of the clone the package runs from, with `+` if it has local changes."""
+def _code_version() -> str:
+    """The commit of the clone the package runs from, `+` for local changes; else its digest."""
     folder = Path(cutlass_study.__file__).parent.parent
     try:
         run = subprocess.run(
             ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--exclude=*"],
             capture_output=True, text=True, timeout=10, check=True,
         )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return run.stdout.strip() or None
+        return run.stdout.strip()
+    except (OSError, subprocess.SubprocessError):  # no git, or no clone
+        return f"sources-{tree_digest(Path(cutlass_study.__file__).parent, ('.py',))[:12]}"
 
 
 def query_device(device: Any) -> DeviceRecord:
@@ -88,5 +89,5 @@ def query_device(device: Any) -> DeviceRecord:
         operating_system=platform.platform(),
         python_version=platform.python_version(),
         study_version=cutlass_study.__version__,
-        git_commit=_git_commit(),
+        git_commit=_code_version(),
     )

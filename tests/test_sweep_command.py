@@ -16,7 +16,7 @@ from test_listing import sweep
 from cutlass_study import option_checks, plan, sweep_command
 from cutlass_study.cache import KernelCache
 from cutlass_study.compile import HINDERED, Job
-from cutlass_study.config import MAX_EXTENT, GemmProblem, UsageError
+from cutlass_study.config import MAX_LEADING, GemmProblem, UsageError
 from cutlass_study.export_folder import check_export_folder
 from cutlass_study.footprint import SCRATCH_BYTES, fitting_problem, least_bytes
 from cutlass_study.gpus import limits_of
@@ -53,7 +53,7 @@ ADA = limits_of("sm_89")
         (("--export", ""), ("--export is empty",)),
         (("--results", ""), ("--results is empty",)),
         (("--time-budget", "inf"), ("time budget inf s", "below 1e6")),
-        (("--list", "--problem", "64x64x64", "--lda", "9999999"), ("lda=9999999", "1048576")),
+        (("--list", "--problem", "64x64x64", "--lda", "9999999"), ("lda=9999999", "2097152")),
     ],
 )
 def test_clashing_idle_and_empty_options_are_one_sentence(
@@ -82,9 +82,9 @@ def test_a_dry_static_run_prints_the_plan_alone(tmp_path: Path) -> None:
 
 
 def test_a_leading_dimension_has_the_limit_of_an_extent() -> None:
-    assert GemmProblem(64, 64, 64, lda=MAX_EXTENT).lda == MAX_EXTENT
-    with pytest.raises(UsageError, match="lda=1048577 is above 1048576"):
-        GemmProblem(64, 64, 64, lda=MAX_EXTENT + 1)
+    assert GemmProblem(64, 64, 64, lda=MAX_LEADING).lda == MAX_LEADING
+    with pytest.raises(UsageError, match="lda=2097153 is above 2097152"):
+        GemmProblem(64, 64, 64, lda=MAX_LEADING + 1)
 
 
 # --- the plan -----------------------------------------------------------------------------------
