@@ -7,13 +7,16 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
 import typer
 
-EXIT_BROKEN_PIPE, EXIT_ENVIRONMENT = 1, 3
+from cutlass_study.config import UsageError
+from cutlass_study.records import EnvironmentProblem
+
+EXIT_BROKEN_PIPE, EXIT_USAGE, EXIT_ENVIRONMENT, EXIT_INTERRUPTED = 1, 2, 3, 130
 
 
 class OutputProblem(OSError):
@@ -38,6 +41,22 @@ class _Output(io.TextIOWrapper):
 
 def _problem(error: OSError) -> OutputProblem:
     return OutputProblem(error.errno, error.strerror or str(error))
+
+
+@contextlib.contextmanager
+def one_sentence(interrupted: str = "interrupted") -> Iterator[None]:
+    """Turn what the user or the machine got wrong into a sentence on stderr and its exit code."""
+    try:
+        yield
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(EXIT_USAGE) from None
+    except EnvironmentProblem as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(EXIT_ENVIRONMENT) from None
+    except KeyboardInterrupt:
+        print(interrupted, file=sys.stderr)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 def run(function: Callable[..., Any]) -> None:

@@ -9,11 +9,6 @@ from typing import Any
 
 from cuda.bindings import driver
 
-STICKY = frozenset(  # errors after which the context is unusable
-    {"ILLEGAL_ADDRESS", "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "MISALIGNED_ADDRESS", "ASSERT",
-     "ILLEGAL_INSTRUCTION", "INVALID_PC", "HARDWARE_STACK_ERROR", "ECC_UNCORRECTABLE"}
-)  # fmt: skip
-
 
 class CudaError(RuntimeError):
     """A driver call failed; `name` is CUDA's name without the prefix (`ILLEGAL_ADDRESS`)."""

@@ -17,7 +17,6 @@ from math import gcd
 Shape = tuple[int, int, int]
 
 OPERAND_BYTES = 2  # A and B are FP16
-ACCUMULATOR_BYTES = 4
 SMEM_CAPACITY_BYTES = 232448  # cutlass sm90_smem_capacity_bytes; 227 KiB, sm_90's opt-in limit
 
 _SOURCE_BYTES = {"void": 0, "half": 2, "float": 4}

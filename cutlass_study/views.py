@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pandas as pd
 
 from cutlass_study.columns import FLOAT_COLUMNS, INTEGER_COLUMNS
-from cutlass_study.config import UsageError
+from cutlass_study.config import GemmConfig, UsageError
 from cutlass_study.records import RESULT_COLUMNS, SAMPLE_COLUMNS, DeviceRecord
 
 STATES = ("measured", "infeasible", "failed", "duplicate", "not measured")
@@ -23,22 +23,7 @@ FAMILY_TITLES = {
     "wmma": "WMMA",
 }
 TILED_FAMILIES = ("sm80", "sm90", "wmma")
-CONFIG_COLUMNS = (
-    "family",
-    "threadblock_shape",
-    "warp_shape",
-    "cluster_shape",
-    "stages",
-    "epilogue_width",
-    "alignment",
-    "swizzle",
-    "split_k",
-    "schedule",
-    "epilogue",
-    "source_c",
-    "raster",
-    "variant",
-)
+CONFIG_COLUMNS = tuple(GemmConfig.__dataclass_fields__)
 _NUMERIC = INTEGER_COLUMNS | FLOAT_COLUMNS
 _SCHEDULES = {"cooperative": "coop", "pingpong": "pingpong", "streamk": "stream-K"}
 # What a label may name after the tile, and how; the starred ones always stand in it.

@@ -19,13 +19,11 @@ try:
     from cutlass_study.benchmark import PARTS, Finding, run_parts
     from cutlass_study.config import UsageError
     from cutlass_study.gpus import limits_of
-    from cutlass_study.records import EnvironmentProblem
     from cutlass_study.reporter import TerminalReporter
 except ImportError as error:
     print(f"{error}; install the project: pip install -e . in its folder", file=sys.stderr)
     raise SystemExit(3) from None
 
-EXIT_USAGE, EXIT_ENVIRONMENT, EXIT_INTERRUPTED = 2, 3, 130
 FORMATS = ("text", "json")
 WORDS = {True: "met", False: "not met", None: ""}
 
@@ -92,22 +90,13 @@ def main(
 
     Example: python scripts/benchmark.py --only list,static
     """
-    try:
+    with console.one_sentence():
         if format_ not in FORMATS:
             raise UsageError(f"format '{format_}' is not known; use one of: {', '.join(FORMATS)}")
         limits_of(arch)
         parts = chosen(only)
         with TerminalReporter() as reporter:
             findings = run_parts(parts, arch, Path(__file__).with_name("sweep.py"), reporter)
-    except UsageError as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(EXIT_USAGE) from None
-    except EnvironmentProblem as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(EXIT_ENVIRONMENT) from None
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
     if format_ == "json":
         print(as_json(findings))
     else:

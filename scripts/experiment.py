@@ -14,14 +14,10 @@ try:
 
     from cutlass_study import console, experiment_command
     from cutlass_study.conditions import NAMES
-    from cutlass_study.config import UsageError
     from cutlass_study.experiment_command import ExperimentCall
-    from cutlass_study.records import EnvironmentProblem
 except ImportError as error:
     print(f"{error}; install the project: pip install -e . in its folder", file=sys.stderr)
     raise SystemExit(3) from None
-
-EXIT_USAGE, EXIT_ENVIRONMENT, EXIT_INTERRUPTED = 2, 3, 130
 
 
 def main(
@@ -76,7 +72,7 @@ def main(
 
     Example: python scripts/experiment.py cache --export paper/data/h200/experiments/cache
     """
-    try:
+    with console.one_sentence("interrupted; what was measured is kept and exported"):
         call = ExperimentCall(
             name=name,
             n=n,
@@ -94,15 +90,6 @@ def main(
             dry_run=dry_run,
         )
         raise typer.Exit(experiment_command.run(call))
-    except UsageError as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(EXIT_USAGE) from None
-    except EnvironmentProblem as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(EXIT_ENVIRONMENT) from None
-    except KeyboardInterrupt:
-        print("interrupted; what was measured is kept and exported", file=sys.stderr)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 if __name__ == "__main__":

@@ -13,15 +13,12 @@ try:
     import typer
 
     from cutlass_study import console, option_checks, sweep_command
-    from cutlass_study.config import UsageError
-    from cutlass_study.records import EnvironmentProblem
     from cutlass_study.space import PRESETS, Axes
     from cutlass_study.sweep_command import SweepCall
 except ImportError as error:
     print(f"{error}; install the project: pip install -e . in its folder", file=sys.stderr)
     raise SystemExit(3) from None
 
-EXIT_USAGE, EXIT_ENVIRONMENT, EXIT_INTERRUPTED = 2, 3, 130
 AXES, RUN, OUTPUT = "Axes (repeat an option or separate values by commas)", "Measuring", "Output"
 Words = list[str] | None
 
@@ -141,7 +138,7 @@ def main(
     )  # fmt: skip
     axes = Axes(**{name: values or () for name, values in chosen.items()}, beta=beta, lda=lda)
     given = any(chosen.values()) or beta != 0 or lda is not None
-    try:
+    with console.one_sentence("interrupted; what was measured is kept, --resume goes on"):
         call = SweepCall(
             preset="paper" if preset is None and not given else preset,
             axes=axes,
@@ -167,15 +164,6 @@ def main(
             print(sweep_command.static_listing(call, format_), end="")
         else:
             raise typer.Exit(sweep_command.run(call))
-    except UsageError as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(EXIT_USAGE) from None
-    except EnvironmentProblem as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(EXIT_ENVIRONMENT) from None
-    except KeyboardInterrupt:
-        print("interrupted; what was measured is kept, --resume goes on", file=sys.stderr)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 if __name__ == "__main__":
