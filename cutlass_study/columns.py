@@ -16,7 +16,7 @@ Value = str | int | float | None
 
 _INTEGER = (
     "m n k lda epilogue_width alignment swizzle split_k seed registers smem_bytes spill_bytes "
-    "threads ctas_per_sm samples round launches"
+    "threads ctas_per_sm driver_ctas_per_sm samples round launches"
 )
 _FLOAT = (
     "alpha beta occupancy time_ms time_iqr_ms tflops host_time_ms host_ms ratio_to_cublas "

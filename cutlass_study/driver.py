@@ -110,6 +110,12 @@ def allow_shared_memory(function: Any, size_bytes: int) -> None:
     call(driver.cuFuncSetAttribute, function, attribute, size_bytes)
 
 
+def resident_ctas(function: Any, threads: int, smem_bytes: int) -> int:
+    """CTAs per SM as the driver computes them."""
+    query = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor
+    return int(call(query, function, threads, smem_bytes))
+
+
 def launch(
     function: Any,
     grid: tuple[int, int, int],

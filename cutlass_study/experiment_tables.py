@@ -102,7 +102,7 @@ def nvbench(data: StudyRecords) -> Table:
     caption = (
         f"The same kernels timed by NVIDIA's cuda.bench and by us in turns. {about(data)}. Cold "
         f"GPU medians agree within {frames.PEER_TOLERANCE:.0%} for {agree} of {len(frame)} "
-        "kernels. Both flush the L2 and time one launch at a time, back to back after a rest, and "
+        "kernels. Both flush the L2 and time one launch at a time, each after the same rest, and "
         "drop no slow sample. Burst: the study's own samples (idle gaps, no flush)."
     )
     return Table("nvbench", _present(frame), caption)

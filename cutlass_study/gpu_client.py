@@ -21,7 +21,8 @@ from cutlass_study.worker import Worker, WorkerFailure
 
 OPEN_TIMEOUT_S = 900.0  # operands and the FP64 reference, slow on cards without fast FP64
 VERIFY_TIMEOUT_S = 120.0
-SAMPLE_TIMEOUT_S = 30.0
+SAMPLE_TIMEOUT_S = 30.0  # besides LAUNCHES_IN_A_SAMPLE launches
+LAUNCHES_IN_A_SAMPLE = 8  # of a kernel that takes seconds
 OUTCOME_OF: dict[str, Outcome] = {
     "not_implementable": "not_implementable",
     "launch_failed": "launch_failed",
@@ -124,7 +125,7 @@ class GpuClient:
         taken: Taken = self._worker.request(
             "sample", self._setup_of(item), item.entry.config.name, regime, round_,
             candidate.estimate_ms, gap_s, cache_mode(item.row.identity.condition),
-            timeout_s=SAMPLE_TIMEOUT_S,
+            timeout_s=SAMPLE_TIMEOUT_S + LAUNCHES_IN_A_SAMPLE * candidate.estimate_ms / 1000,
         )  # fmt: skip
         candidate.spent_s += time.perf_counter() - start
         return self.with_telemetry(taken)

@@ -156,13 +156,14 @@ class GpuSession:
         found.operands.poison(0, copy_c=kernel.in_place)
         kernel.launch(0)
         kernel.stream.synchronize()
-        verdict = found.reference.compare()
+        verdict = found.reference.compare(in_place=kernel.in_place)
         return Verification(
             verdict.reason,
             verdict.max_abs_error,
             verdict.max_rel_error,
             max(self._sampler.time_once(kernel), 1e-3),
             verdict.overflows,
+            kernel.resident_ctas() if isinstance(kernel, CutlassKernel | WmmaKernel) else None,
         )
 
     def sample(
@@ -199,7 +200,7 @@ class GpuSession:
         from cutlass_study.peer import Subject, time_in_turns
 
         subjects = {}
-        for setup, name, estimate_ms in kernels:
+        for setup, name, _ in kernels:
             found = self._open[setup]
-            subjects[name] = Subject(found.kernels[name], found.operands, estimate_ms)
+            subjects[name] = Subject(found.kernels[name], found.operands)
         return time_in_turns(subjects, repeats, self._sampler)

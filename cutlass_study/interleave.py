@@ -46,9 +46,9 @@ def run_pair(pair: tuple[Member, Member], launches: int, *, alternate: bool) -> 
     ended_s = time.monotonic()
     first, second = (start.elapsed_ms(end) / launches for start, end in events)
     reasons = []
-    for problem, _ in pair:
+    for (problem, _), kernel in zip(pair, kernels, strict=True):
         assert problem.reference
-        reasons.append(problem.reference.compare().reason)
+        reasons.append(problem.reference.compare(in_place=kernel.in_place).reason)
     wall_ms = 1000 * (ended_s - started_s) / launches
     return Interleaved(
         launches, (first, second), wall_ms, (reasons[0], reasons[1]), started_s, ended_s

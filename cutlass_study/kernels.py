@@ -19,6 +19,7 @@ from cutlass_study.driver import (
     allow_shared_memory,
     call,
     download,
+    resident_ctas,
 )
 from cutlass_study.operands import Operands, OperandSet
 
@@ -183,6 +184,10 @@ class CutlassKernel:
             call(driver.cuMemsetD8Async, target, 0, size, self.stream.handle)
         call(driver.cuLaunchKernelEx, config, self._function, arguments.address, 0)
 
+    def resident_ctas(self) -> int:
+        """CTAs per SM by the driver's occupancy query."""
+        return resident_ctas(self._function, self._info.threads, self._info.smem_bytes)
+
     def close(self) -> None:
         self._module.unload()
         if self._workspace is not None:
@@ -227,6 +232,10 @@ class WmmaKernel:
             driver.cuLaunchKernel, self._function, *self._grid, info.threads, 1, 1,
             info.smem_bytes, self.stream.handle, self._arguments[index].address, 0,
         )  # fmt: skip
+
+    def resident_ctas(self) -> int:
+        """CTAs per SM by the driver's occupancy query."""
+        return resident_ctas(self._function, self._info.threads, self._info.smem_bytes)
 
     def close(self) -> None:
         self._module.unload()

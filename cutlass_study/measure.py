@@ -1,7 +1,8 @@
 """One sample: how launches are queued, timed and watched. Two regimes, one watchdog budget.
 
 `burst`: an idle gap lets the card rest, untimed launches bring the kernel to speed, then a short
-timed region. `sustained`: back to back, after a block that settles the power limit's effect.
+timed region. `sustained`: back to back, after a block that settles the power limit's effect; it is
+longer than the budget, so it is queued in several submissions, each waited for before the next.
 The delivered clock is read by a probe kernel right before and right after the timed region.
 """
 
@@ -60,21 +61,33 @@ PLANS: dict[Regime, RegimePlan] = {
     "burst": RegimePlan(BURST_GAP_S, 0.5, 2.0),
     # Under a power limit the clock hunts: on an H200 blocks of 50 ms vary by 2.4 %, of 0.4 s by
     # 0.2 to 0.5 % (delivered clock, cuBLAS 8192³), while cycles per launch vary by 0.05 %.
-    "sustained": RegimePlan(0.0, 50.0, 340.0),
+    "sustained": RegimePlan(0.0, 400.0, 800.0),
 }
 
 
-def launch_counts(regime: Regime, estimate_ms: float, budget_s: float) -> tuple[int, int]:
-    """(untimed, timed) launches of a sample, together within the budget where two launches fit."""
+def launch_counts(regime: Regime, estimate_ms: float) -> tuple[int, int]:
+    """(untimed, timed) launches of a sample."""
     plan = PLANS[regime]
     untimed = max(1, math.ceil(plan.untimed_ms / estimate_ms))
-    least = 1 if regime == "burst" and estimate_ms >= LONG_LAUNCH_MS else 2
-    timed = max(least, math.ceil(plan.timed_ms / estimate_ms))
-    allowed = int(PLANNED_SHARE * budget_s * 1000 / estimate_ms)
-    if untimed + timed > allowed:
-        timed = max(1, min(timed, allowed * timed // (untimed + timed)))
-        untimed = max(0, min(untimed, allowed - timed))
-    return untimed, timed
+    least = 1 if estimate_ms >= max(LONG_LAUNCH_MS, plan.timed_ms) else 2
+    return untimed, max(least, math.ceil(plan.timed_ms / estimate_ms))
+
+
+def submissions(untimed: int, timed: int, unit_ms: float, budget_s: float) -> list[tuple[int, int]]:
+    """A sample as (untimed, timed) units of work to be queued together, each within the budget.
+
+    A unit is a launch or the replay of a graph. All fits into one submission, or the untimed and
+    the timed work are divided evenly into as few as possible.
+    """
+    allowed = max(1, int(PLANNED_SHARE * budget_s * 1000 / unit_ms))
+    if untimed + timed <= allowed:
+        return [(untimed, timed)]
+
+    def divided(count: int) -> list[int]:
+        parts = math.ceil(count / allowed)
+        return [count // parts + (part < count % parts) for part in range(parts)]
+
+    return [*((count, 0) for count in divided(untimed)), *((0, count) for count in divided(timed))]
 
 
 def alone_count(estimate_ms: float, flush_bytes: int, budget_s: float) -> int:
@@ -84,7 +97,7 @@ def alone_count(estimate_ms: float, flush_bytes: int, budget_s: float) -> int:
 
 
 def graph_counts(untimed: int, timed: int, estimate_ms: float) -> tuple[int, int, int]:
-    """(launches in a graph, untimed replays, timed replays), no more work than was asked for.
+    """(launches in a graph, untimed replays, timed replays), no more timed work than asked for.
 
     Only the one untimed replay that loads the graph may be longer than `untimed` launches.
     """
@@ -189,36 +202,44 @@ class Sampler:
         `rotate` uses operand set 0 alone; `flush` and `alone` time each launch by itself.
         """
         if cache in ("flush", "alone"):
-            return self._take_alone(kernel, regime, round_, estimate_ms, gap_s, cache)
+            count = alone_count(estimate_ms, self._flush_bytes, self.budget_s)
+            return self._take_alone(kernel, regime, round_, count, gap_s, cache)
         sets = 1 if cache == "hot" else sets
-        untimed, timed = launch_counts(regime, estimate_ms, self.budget_s)
-        graph, before, within = None, 0, 0
+        graph, size = None, 1
+        untimed, timed = launch_counts(regime, estimate_ms)
         if estimate_ms < GRAPH_BELOW_MS:
-            size, before, within = graph_counts(untimed, timed, estimate_ms)
-            graph, timed = self._graph(kernel, sets, size), size * within
+            size, untimed, timed = graph_counts(untimed, timed, estimate_ms)
+            graph = self._graph(kernel, sets, size)
+        parts = submissions(untimed, timed, size * estimate_ms, self.budget_s)
+        first = next(index for index, (_, within) in enumerate(parts) if within)
         time.sleep(PLANS[regime].gap_s if gap_s is None else gap_s)
-        started_s = time.monotonic()
-        self._queue(kernel, sets, untimed, graph, before)
-        self._probe.record(0, kernel)
-        self._start.record(kernel.stream)
-        self._queue(kernel, sets, timed, graph, within)
-        self._end.record(kernel.stream)
-        self._probe.record(1, kernel)
-        kernel.stream.synchronize()
+        started_s, region_ms = 0.0, 0.0
+        for index, (before, within) in enumerate(parts):
+            if index == first:
+                started_s = time.monotonic()
+            self._queue(kernel, sets, before, graph)
+            if index == first:
+                self._probe.record(0, kernel)
+            self._start.record(kernel.stream)
+            self._queue(kernel, sets, within, graph)
+            self._end.record(kernel.stream)
+            self._probe.record(1, kernel)
+            kernel.stream.synchronize()
+            region_ms += self._start.elapsed_ms(self._end) if within else 0.0
         ended_s = time.monotonic()
-        time_ms = self._start.elapsed_ms(self._end) / timed
+        time_ms = region_ms / (timed * size)
         sample = Sample(
             regime=regime,
             round=round_,
             time_ms=time_ms,
-            launches=timed,
+            launches=timed * size,
             host_ms=None if round_ % HOST_EVERY else self._host_ms(kernel, sets, estimate_ms),
             sm_clock_mhz=self._probe.clock_mhz(),
             nvml_clock_mhz=None,
             power_w=None,
             temperature_c=None,
             throttle_reasons="",
-            rejected=rejection(time_ms * timed),
+            rejected=rejection(region_ms),
             submission="graph" if graph else "stream",
         )
         return Taken(sample, started_s, ended_s)
@@ -228,16 +249,15 @@ class Sampler:
         kernel: Kernel,
         regime: Regime,
         round_: int,
-        estimate_ms: float,
+        count: int,
         gap_s: float | None,
         cache: CacheMode,
     ) -> Taken:
-        """Launches on operand set 0, each between events of its own, the L2 overwritten before.
+        """`count` launches on operand set 0, each between its own events after the L2 was flushed.
 
         `alone` has an untimed launch in between that brings the operands back. What overwrote the
         L2 is written back to memory while a flushed launch runs; that is part of being cold.
         """
-        count = alone_count(estimate_ms, self._flush_bytes, self.budget_s)
         time.sleep(PLANS[regime].gap_s if gap_s is None else gap_s)
         started_s = time.monotonic()
         self._probe.record(0, kernel)
@@ -268,19 +288,21 @@ class Sampler:
         )
         return Taken(sample, started_s, ended_s)
 
+    def take_flushed(self, kernel: Kernel, gap_s: float) -> Sample:
+        """One launch after a gap and a flush of the L2."""
+        return self._take_alone(kernel, "burst", 0, 1, gap_s, "flush").sample
+
     def _overwrite_cache(self, kernel: Kernel) -> None:
         if self._flush is None:
             self._flush = allocate(self._flush_bytes)
         target, handle = self._flush, kernel.stream.handle
         call(driver.cuMemsetD8Async, target.address, 0, target.size_bytes, handle)
 
-    def _queue(
-        self, kernel: Kernel, sets: int, count: int, graph: Graph | None, replays: int
-    ) -> None:
+    def _queue(self, kernel: Kernel, sets: int, units: int, graph: Graph | None) -> None:
         if graph is None:
-            self._launch(kernel, sets, count)
+            self._launch(kernel, sets, units)
             return
-        for _ in range(replays):
+        for _ in range(units):
             graph.launch()
 
     def _host_ms(self, kernel: Kernel, sets: int, estimate_ms: float) -> float:

@@ -2,9 +2,10 @@
 
 Runs in the child process. `cuda.bench` times a kernel cold: it overwrites the L2, holds the stream
 with a blocking kernel until the launch is queued, and times that one launch between two events,
-back to back until its stopping criterion is met. Right before and right after, on the same stream
-and from the same rested state, our sampler does the same in its `flush` mode. Neither side drops
-slow samples (the throttle threshold is 0), so that both meet the same power limit.
+until its stopping criterion is met. Right before and right after, on the same stream, our sampler
+does the same in its `flush` mode. Both rest equally long before every launch: back to back, each
+would meet the power limit in its own rhythm, which is no property of the kernel. Neither side drops
+slow samples (the throttle threshold is 0).
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from cutlass_study.operands import Operands
 from cutlass_study.records import Sample
 from cutlass_study.tasks import PeerTimes
 
-REST_S = 1.0  # before every block, so that each starts from the same power state
-BLOCK_S = 0.8  # of our samples, and the most that cuda.bench takes for one kernel: the same heat
-MIN_SAMPLES = 50
+REST_S = 0.02  # before every launch, as before a burst sample
+BLOCK_S = 1.0  # of our samples, on either side of the peer's
+MIN_SAMPLES, TIMEOUT_S = 50, 3.0  # of cuda.bench for one kernel
 KERNEL_AXIS, REPEAT_AXIS = "Kernel", "Repeat"
 
 
@@ -36,7 +37,6 @@ class Subject:
 
     kernel: Kernel
     operands: Operands
-    estimate_ms: float
 
 
 def time_in_turns(
@@ -68,7 +68,7 @@ def time_in_turns(
     benchmark.add_string_axis(KERNEL_AXIS, list(subjects))
     benchmark.add_string_axis(REPEAT_AXIS, [str(number) for number in range(repeats)])
     benchmark.set_throttle_threshold(0.0)
-    benchmark.set_timeout(BLOCK_S)
+    benchmark.set_timeout(TIMEOUT_S)
     benchmark.set_min_samples(MIN_SAMPLES)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "peer.json"
@@ -90,10 +90,9 @@ def _turn(state: Any, subject: Subject, sampler: Sampler) -> list[Sample]:
     kernel.prepare(subject.operands.problem, subject.operands)
     kernel.launch(0)  # code that is loaded lazily must not be waited for behind a blocking kernel
     kernel.stream.synchronize()
-    samples = _block(subject, sampler)
-    time.sleep(REST_S)
+    samples = _block(kernel, sampler)
     state.exec(_launcher(kernel), batched=False)
-    return samples + _block(subject, sampler)
+    return samples + _block(kernel, sampler)
 
 
 def _launcher(kernel: Kernel) -> Callable[[Any], None]:
@@ -103,17 +102,16 @@ def _launcher(kernel: Kernel) -> Callable[[Any], None]:
         _, handle = given.get_stream().__cuda_stream__()
         if int(handle) != expected:
             raise NotImplementable("cuda.bench launches on another stream than it announced")
+        time.sleep(REST_S)  # the GPU waits in the blocking kernel, before the timed region
         kernel.launch(0)
 
     return launch
 
 
-def _block(subject: Subject, sampler: Sampler) -> list[Sample]:
-    time.sleep(REST_S)
+def _block(kernel: Kernel, sampler: Sampler) -> list[Sample]:
     deadline, samples = time.monotonic() + BLOCK_S, []
     while time.monotonic() < deadline:
-        taken = sampler.take(subject.kernel, 1, "burst", 0, subject.estimate_ms, 0.0, "flush")
-        samples.append(taken.sample)
+        samples.append(sampler.take_flushed(kernel, REST_S))
     return samples
 
 

@@ -218,6 +218,7 @@ def _result_line(
         "regime": regime,
         "max_abs_error": row.max_abs_error,
         "max_rel_error": row.max_rel_error,
+        "driver_ctas_per_sm": row.driver_ctas_per_sm,
         "stop_reason": row.stop_reason,
     }
     for part in (row.resources, row.occupancy):

@@ -151,6 +151,7 @@ class RowOutcome:
     occupancy: Occupancy | None = None
     max_abs_error: float | None = None
     max_rel_error: float | None = None
+    driver_ctas_per_sm: int | None = None  # what the CUDA driver says of the loaded kernel
     stop_reason: str = ""  # "interval", "budget", …: why sampling ended
 
 
@@ -199,6 +200,7 @@ RESULT_COLUMNS = (
     "reason",
     "regime",
     *STATIC_COLUMNS,
+    "driver_ctas_per_sm",
     "time_ms",
     "time_iqr_ms",
     "tflops",
@@ -238,4 +240,4 @@ SAMPLE_COLUMNS = (
     "condition",
 )
 # Columns that recorded folders may lack: they read as empty, which is what they would hold.
-NEWER_COLUMNS = ("condition", "launch_bound")
+NEWER_COLUMNS = ("condition", "launch_bound", "driver_ctas_per_sm")

@@ -119,6 +119,7 @@ class ResultsStore:
             "build_key": row.build_key,
             "max_abs_error": row.max_abs_error,
             "max_rel_error": row.max_rel_error,
+            "driver_ctas_per_sm": row.driver_ctas_per_sm,
             "stop_reason": row.stop_reason,
         }
         for part in (row.resources, row.occupancy):
@@ -307,7 +308,7 @@ class ResultsStore:
         return int(found["id"])
 
     def _run_ids(self) -> list[int]:
-        return [row[0] for row in self._connection.execute(schema.CAMPAIGN, (self._run_id,))]
+        return [row[0] for row in self._connection.execute(schema.CAMPAIGN, {"run": self._run_id})]
 
     def _select(self, what: str, identity: Identity | None = None) -> list[sqlite3.Row]:
         parameters = {

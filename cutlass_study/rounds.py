@@ -11,7 +11,9 @@ from cutlass_study import stats
 from cutlass_study.prepare import Prepared
 from cutlass_study.records import Identity, Regime, RowOutcome, Sample
 
-CONTROL_EVERY = 12  # configurations between two control samples within a round
+# Configurations between two control samples within a round. Under the power limit a control is as
+# noisy as what is compared with it, so it is sampled more often there.
+CONTROL_EVERY: dict[Regime, int] = {"burst": 12, "sustained": 6}
 TARGET_HALF_WIDTH: dict[Regime, float] = {"burst": 0.002, "sustained": 0.01}
 MIN_ROUNDS: dict[Regime, int] = {"burst": 12, "sustained": 6}
 MAX_ROUNDS: dict[Regime, int] = {"burst": 400, "sustained": 100}
@@ -54,7 +56,10 @@ def control_of(candidate: Candidate, controls: Sequence[Candidate]) -> Candidate
 
 
 def round_order(
-    active: Sequence[Candidate], controls: Sequence[Candidate], shuffler: random.Random
+    active: Sequence[Candidate],
+    controls: Sequence[Candidate],
+    regime: Regime,
+    shuffler: random.Random,
 ) -> list[Candidate]:
     """All active candidates in fresh random order, the controls before every few of them."""
     others = [candidate for candidate in active if not candidate.is_control]
@@ -62,7 +67,7 @@ def round_order(
     usable = [control for control in controls if not control.failed]
     order: list[Candidate] = []
     for position, candidate in enumerate(others):
-        if position % CONTROL_EVERY == 0:
+        if position % CONTROL_EVERY[regime] == 0:
             order += usable
         order.append(candidate)
     return order or usable
@@ -76,7 +81,8 @@ def stop_reason(
         ratios = stats.paired_ratios(candidate.samples, control.samples)
         if stats.interval_half_width(ratios) <= TARGET_HALF_WIDTH[regime]:
             return "interval"
-    return "budget" if candidate.spent_s >= budget_s else ""
+    another_s = candidate.spent_s / max(len(candidate.samples), 1)
+    return "budget" if candidate.spent_s + another_s > budget_s else ""
 
 
 class BurstGap:

@@ -24,7 +24,7 @@ from cutlass_study.records import (
 )
 
 SCHEMA_VERSION = 1  # of the published folder; newer columns are optional there
-STORE_VERSION = 2  # of the database
+STORE_VERSION = 3  # of the database
 APPLICATION_ID = 0x43555453  # marks the SQLite file as ours ("CUTS")
 BUSY_TIMEOUT_S = 30.0
 
@@ -55,7 +55,8 @@ _TABLES = (
         configuration_id INTEGER NOT NULL REFERENCES configuration, outcome TEXT NOT NULL,
         reason TEXT NOT NULL, build_key TEXT, {_typed(RESOURCE_FIELDS)}, ctas_per_sm INTEGER,
         occupancy REAL, limiter TEXT, max_abs_error REAL, max_rel_error REAL,
-        stop_reason TEXT NOT NULL, PRIMARY KEY (run_id, configuration_id))""",
+        driver_ctas_per_sm INTEGER, stop_reason TEXT NOT NULL,
+        PRIMARY KEY (run_id, configuration_id))""",
     f"""CREATE TABLE sample (id INTEGER PRIMARY KEY, run_id INTEGER NOT NULL REFERENCES run,
         configuration_id INTEGER NOT NULL REFERENCES configuration, {_typed(SAMPLE_FIELDS)})""",
     "CREATE INDEX sample_by_configuration ON sample (configuration_id)",
@@ -63,13 +64,13 @@ _TABLES = (
     " NOT NULL, PRIMARY KEY (run_id, name))",
 )
 
-# The campaign of run ?1, and every campaign that was being written at the same time.
+# The campaign of run :run, and every campaign that was being written at the same time.
 CAMPAIGN = """
 SELECT id FROM run WHERE campaign IN (
-    SELECT campaign FROM run WHERE id = ?1
+    SELECT campaign FROM run WHERE id = :run
     UNION SELECT other.campaign FROM run AS own JOIN run AS other
         ON other.started_at < own.active_at AND own.started_at < other.active_at
-        WHERE own.campaign = (SELECT campaign FROM run WHERE id = ?1))
+        WHERE own.campaign = (SELECT campaign FROM run WHERE id = :run))
 ORDER BY id"""
 
 _STANDING = """
@@ -273,5 +274,6 @@ def row_outcome(row: sqlite3.Row) -> RowOutcome:
         occupancy=occupancy,
         max_abs_error=row["max_abs_error"],
         max_rel_error=row["max_rel_error"],
+        driver_ctas_per_sm=row["driver_ctas_per_sm"],
         stop_reason=row["stop_reason"],
     )

@@ -157,6 +157,7 @@ class Sweep:
             reason=result.reason or "; ".join(notes),
             max_abs_error=result.max_abs_error,
             max_rel_error=result.max_rel_error,
+            driver_ctas_per_sm=result.ctas_per_sm,
         )
         self._store.add_outcome(row)
         if result.reason:
@@ -203,7 +204,8 @@ class Sweep:
             alone = all(candidate.is_control for candidate in active)
             if not active or (alone and round_ >= MIN_ROUNDS[regime]):
                 break
-            self._one_round(round_order(active, controls, self._random), regime, round_, gap)
+            order = round_order(active, controls, regime, self._random)
+            self._one_round(order, regime, round_, gap)
             if round_ + 1 >= MIN_ROUNDS[regime]:
                 self._stop_finished(active, controls, regime)
         for candidate in alive:

@@ -30,7 +30,7 @@ REGIMES: dict[str, tuple[Regime, ...]] = {
     "sustained": ("sustained",),
     "both": ("burst", "sustained"),
 }
-PAPER_BUDGET_S, OTHER_BUDGET_S = 10.0, 3.0
+DEFAULT_BUDGET_S, QUICK_BUDGET_S = 10.0, 3.0
 STORE_NAME = "study.sqlite"
 
 
@@ -87,11 +87,10 @@ class SweepCall:
     @property
     def options(self) -> SweepOptions:
         """How to measure, with the preset's defaults."""
-        is_paper = self.preset == "paper"
         return SweepOptions(
-            REGIMES[self.regime or ("both" if is_paper else "burst")],
+            REGIMES[self.regime or ("both" if self.preset == "paper" else "burst")],
             Inputs(cast("Distribution", self.distribution), self.seed),
-            self.time_budget_s or (PAPER_BUDGET_S if is_paper else OTHER_BUDGET_S),
+            self.time_budget_s or (QUICK_BUDGET_S if self.preset == "quick" else DEFAULT_BUDGET_S),
             self.allow_long_launches,
             self.resume,
         )

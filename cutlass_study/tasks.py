@@ -23,6 +23,7 @@ class Verification:
     """How D compared with the reference; `reason` is "" if it is right. Time of one launch.
 
     `overflows` counts infinite FP16 results that are right: the exact value does not fit.
+    `ctas_per_sm` is the driver's occupancy query; None for cuBLAS, whose kernels are its own.
     """
 
     reason: str
@@ -30,6 +31,7 @@ class Verification:
     max_rel_error: float
     estimate_ms: float
     overflows: int = 0
+    ctas_per_sm: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

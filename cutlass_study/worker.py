@@ -149,7 +149,7 @@ class Worker:
         assert self._connection is not None
         try:
             if not self._connection.poll(timeout_s):
-                return "hung", f"no answer within {timeout_s:g} s: hang, or a watchdog reset"
+                return "hung", f"no answer within {timeout_s:.1f} s: hang, or a watchdog reset"
             answer: tuple[str, Any] = self._connection.recv()
             return answer
         except (EOFError, OSError):

@@ -104,10 +104,11 @@ struct Comparison {
 
 // Compare every element of D with the reference. `factor` times the norms of the row of A and the
 // column of B bounds the FP32 accumulation error; an FP16 result may be off by half its ulp more.
+// Where `added` (beta·C in FP16) is given, the product may have been rounded to FP16 before it.
 extern "C" __global__ void compare(void const* d, float const* reference, float const* row_norms,
                                    float const* column_norms, long long rows, long long columns,
                                    float factor, float beta_slack, int d_is_half,
-                                   Comparison* result) {
+                                   __half const* added, float beta, Comparison* result) {
   float const largest_half = 65504.0f, overflow_half = 65520.0f;
   unsigned long long violations = 0, non_finite = 0, overflows = 0, first = ~0ull;
   float worst = 0, largest = 0;
@@ -120,6 +121,7 @@ extern "C" __global__ void compare(void const* d, float const* reference, float 
     float bound = factor * row_norms[i / columns] * column_norms[i % columns] +
                   beta_slack * fabsf(wanted) + 1.2e-7f * fabsf(wanted);
     if (d_is_half) bound += fmaxf(fabsf(wanted) * 0x1p-11f, 0x1p-25f);
+    if (added) bound += fabsf(wanted - beta * __half2float(added[i])) * 0x1p-11f;
     largest = fmaxf(largest, fabsf(wanted));
     if (d_is_half && fabsf(wanted) + bound >= overflow_half) {
       // The result does not fit FP16: infinity of the right sign, or (within the bound) the largest.

@@ -34,6 +34,7 @@ from cutlass_study.driver import (
     allow_shared_memory,
     call,
     download,
+    resident_ctas,
 )
 from cutlass_study.families import FrontEnd, infeasible_reason, source
 from cutlass_study.footprint import set_bytes
@@ -292,7 +293,7 @@ def test_every_family_is_right_twice(card: Card, entry: Entry) -> None:
         prepared_kernel(card, entry, operands) as kernel,
     ):
         first = run_once(kernel, operands)
-        verdict = reference.compare()
+        verdict = reference.compare(in_place=kernel.in_place)
         assert verdict.reason == ""
         assert verdict.overflows == 0
         assert verdict.max_rel_error < 1e-2, "the primary document's criterion"
@@ -598,19 +599,19 @@ def test_a_kernel_that_never_ends_is_killed_and_the_gpu_serves_on(card: Card) ->
     with Worker() as worker:
         worker.request("open_problem", setup, True, timeout_s=120)
         with pytest.raises(WorkerFailure) as caught:
-            worker.request("load", KernelTask(wmma(1), image, 1), timeout_s=5)
+            worker.request("load", setup, KernelTask(wmma(1), image, 1), timeout_s=5)
         # without a watchdog it is we who end it; with one, the operating system may be first
         assert caught.value.kind in ("timeout", "launch_failed")
         worker.request("open_problem", setup, True, timeout_s=120)
-        worker.request("load", KernelTask(CUBLAS, None, 1), timeout_s=60)
-        result: Verification = worker.request("verify", CUBLAS.name, timeout_s=60)
+        worker.request("load", setup, KernelTask(CUBLAS, None, 1), timeout_s=60)
+        result: Verification = worker.request("verify", setup, CUBLAS.name, timeout_s=60)
     assert result.reason == ""
 
 
 # --- residency -----------------------------------------------------------------------------
 
 
-def resident_ctas(build: KernelBuild) -> int:
+def driver_ctas(build: KernelBuild) -> int:
     """CTAs per SM as the driver computes it."""
     resources = build.record.resources
     assert build.cubin
@@ -619,12 +620,7 @@ def resident_ctas(build: KernelBuild) -> int:
     try:
         function = module.function("gemm")
         allow_shared_memory(function, resources.smem_bytes)
-        return int(
-            call(
-                driver.cuOccupancyMaxActiveBlocksPerMultiprocessor,
-                function, resources.threads, resources.smem_bytes,
-            )
-        )  # fmt: skip
+        return resident_ctas(function, resources.threads, resources.smem_bytes)
     finally:
         module.unload()
 
@@ -637,7 +633,7 @@ def mismatches(card: Card, found: list[Entry]) -> tuple[int, list[str]]:
         if item.build is None or item.row.occupancy is None or item.row.outcome == "infeasible":
             continue
         compared += 1
-        ours, theirs = item.row.occupancy.ctas_per_sm, resident_ctas(item.build)
+        ours, theirs = item.row.occupancy.ctas_per_sm, driver_ctas(item.build)
         if ours != theirs:
             wrong.append(f"{item.entry.config.name}: {ours}, the driver says {theirs}")
     return compared, wrong
@@ -865,10 +861,11 @@ def test_a_second_sample_of_a_kernel_is_not_faster_than_the_first_by_loading(car
     entry = Entry(wmma(3), problem)
     image = build_of(card, entry).cubin
     with Worker() as worker:
-        worker.request("open_problem", ProblemSetup(problem, "uniform", 1), False, timeout_s=120)
-        worker.request("load", KernelTask(entry.config, image, 1), timeout_s=60)
+        setup = ProblemSetup(problem, "uniform", 1)
+        worker.request("open_problem", setup, False, timeout_s=120)
+        worker.request("load", setup, KernelTask(entry.config, image, 1), timeout_s=60)
         taken = [
-            worker.request("sample", entry.config.name, "burst", 1, 1e3, timeout_s=60)
+            worker.request("sample", setup, entry.config.name, "burst", 1, 1e3, timeout_s=60)
             for _ in range(5)
         ]
     # estimated at 1 s, a sample is a single launch without an untimed one before it

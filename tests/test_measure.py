@@ -21,7 +21,6 @@ from cutlass_study.measure import (
     GRAPH_BELOW_MS,
     HOST_EVERY,
     LONG_LAUNCH_MS,
-    PLANNED_SHARE,
     PLANS,
     ClockProbe,
     Sampler,
@@ -29,6 +28,7 @@ from cutlass_study.measure import (
     graph_counts,
     launch_counts,
     rejection,
+    submissions,
 )
 from cutlass_study.records import Regime
 from cutlass_study.sweep_options import QUEUE_BUDGET_S, WATCHDOG_BUDGET_S, queue_budget_s
@@ -50,51 +50,54 @@ def test_a_watchdog_halves_the_budget() -> None:
 def test_no_more_than_the_budget_is_queued(
     regime: Regime, estimate_ms: float, budget_s: float
 ) -> None:
-    untimed, timed = launch_counts(regime, estimate_ms, budget_s)
-    assert timed >= 1
-    assert untimed >= 0
-    fits = (untimed + timed) * estimate_ms <= budget_s * 1000 * (1 + 1e-9)
-    assert fits or (untimed, timed) == (0, 1), "only one launch alone may exceed it"
+    untimed, timed = launch_counts(regime, estimate_ms)
+    parts = submissions(untimed, timed, estimate_ms, budget_s)
+    assert (sum(before for before, _ in parts), sum(within for _, within in parts)) == (
+        untimed, timed,
+    )  # fmt: skip
+    for before, within in parts:
+        fits = (before + within) * estimate_ms <= budget_s * 1000 * (1 + 1e-9)
+        assert fits or before + within == 1, "only one launch alone may exceed it"
 
 
-@given(st.sampled_from(REGIMES), estimates, budgets)
-def test_a_sample_is_as_long_as_planned_where_the_budget_allows(
-    regime: Regime, estimate_ms: float, budget_s: float
-) -> None:
-    untimed, timed = launch_counts(regime, estimate_ms, budget_s)
+@given(st.sampled_from(REGIMES), estimates)
+def test_a_sample_is_as_long_as_planned(regime: Regime, estimate_ms: float) -> None:
+    untimed, timed = launch_counts(regime, estimate_ms)
     plan = PLANS[regime]
-    if (plan.untimed_ms + plan.timed_ms + 3 * estimate_ms) <= PLANNED_SHARE * budget_s * 1000:
-        assert timed * estimate_ms >= plan.timed_ms * (1 - 1e-9)
-        assert untimed * estimate_ms >= plan.untimed_ms * (1 - 1e-9)
-        assert timed >= (1 if regime == "burst" and estimate_ms >= LONG_LAUNCH_MS else 2)
+    assert timed * estimate_ms >= plan.timed_ms * (1 - 1e-9)
+    assert untimed * estimate_ms >= plan.untimed_ms * (1 - 1e-9)
+    assert timed >= (1 if estimate_ms >= max(LONG_LAUNCH_MS, plan.timed_ms) else 2)
 
 
 @pytest.mark.parametrize(
-    ("regime", "estimate_ms", "budget_s", "counts"),
+    ("regime", "estimate_ms", "budget_s", "parts"),
     [
-        ("burst", 1.5, 0.5, (1, 2)),  # 8192^3 on an H200: a timed pair after an untimed launch
-        ("burst", 0.03, 0.5, (17, 67)),
-        ("burst", 300.0, 0.5, (0, 1)),
-        ("burst", 100.0, 0.25, (1, 1)),
-        ("burst", 100.0, 0.5, (1, 1)),
-        ("burst", 4.9, 0.5, (1, 2)),
-        ("burst", 5.0, 0.5, (1, 1)),  # three launches of 12 ms would raise the power-cap flag
-        ("sustained", 100.0, 0.5, (1, 3)),
-        ("burst", 880.0, 0.5, (0, 1)),  # E10's launch, allowed by hand
-        ("sustained", 880.0, 0.25, (0, 1)),
+        ("burst", 1.5, 0.5, [(1, 2)]),  # 8192^3 on an H200: a timed pair after an untimed launch
+        ("burst", 0.03, 0.5, [(17, 67)]),
+        ("burst", 300.0, 0.5, [(1, 0), (0, 1)]),
+        ("burst", 100.0, 0.25, [(1, 1)]),
+        ("burst", 100.0, 0.5, [(1, 1)]),
+        ("burst", 4.9, 0.5, [(1, 2)]),
+        ("burst", 5.0, 0.5, [(1, 1)]),  # three launches of 12 ms would raise the power-cap flag
+        ("sustained", 100.0, 0.5, [(4, 0), (0, 4), (0, 4)]),
+        ("sustained", 100.0, 0.25, [(2, 0), (2, 0), (0, 2), (0, 2), (0, 2), (0, 2)]),
+        ("sustained", 1.5, 0.5, [(134, 0), (133, 0), (0, 178), (0, 178), (0, 178)]),
+        ("burst", 880.0, 0.5, [(1, 0), (0, 1)]),  # E10's launch, allowed by hand
+        ("sustained", 880.0, 0.25, [(1, 0), (0, 1)]),
     ],
 )
-def test_counts(regime: Regime, estimate_ms: float, budget_s: float, counts: Any) -> None:
-    assert launch_counts(regime, estimate_ms, budget_s) == counts
+def test_counts(regime: Regime, estimate_ms: float, budget_s: float, parts: Any) -> None:
+    assert submissions(*launch_counts(regime, estimate_ms), estimate_ms, budget_s) == parts
 
 
 @pytest.mark.parametrize("regime", REGIMES)
 def test_replays_of_graphs_fit_the_strict_budget(regime: Regime) -> None:
     estimate = GRAPH_BELOW_MS
     while estimate > 1e-3:
-        untimed, timed = launch_counts(regime, estimate, WATCHDOG_BUDGET_S)
+        untimed, timed = launch_counts(regime, estimate)
         size, before, within = graph_counts(untimed, timed, estimate)
-        assert size * (before + within) * estimate <= WATCHDOG_BUDGET_S * 1000
+        for part in submissions(before, within, size * estimate, WATCHDOG_BUDGET_S):
+            assert sum(part) * size * estimate <= WATCHDOG_BUDGET_S * 1000
         assert timed - size < size * within <= timed
         estimate *= 0.9
 
@@ -331,7 +334,7 @@ def test_a_pair_runs_in_turns_or_one_after_the_other(
     first, second = FakeKernel(gpu, time_ms=1.0), FakeKernel(gpu, time_ms=2.0)
     pair = []
     for name, kernel in (("a", first), ("b", second)):
-        right = SimpleNamespace(compare=lambda: SimpleNamespace(reason=""))
+        right = SimpleNamespace(compare=lambda in_place: SimpleNamespace(reason=""))
         poison = SimpleNamespace(poison=lambda index, copy_c: None)
         pair.append((SimpleNamespace(kernels={name: kernel}, operands=poison, reference=right),
                      name))  # fmt: skip

@@ -14,7 +14,7 @@ import pytest
 from cutlass_study import peer
 from cutlass_study.kernels import NotImplementable
 from cutlass_study.peer import Subject, read, time_in_turns
-from cutlass_study.tasks import Taken
+from cutlass_study.records import Sample
 from tests.sweep_records import sample
 
 pytest.importorskip("cuda.bench")
@@ -122,10 +122,10 @@ class FakeSampler:
     def forget(self, kernel: Any) -> None:
         pass
 
-    def take(self, kernel: Any, sets: int, regime: str, *more: Any) -> Taken:
-        assert more[-1] == "flush"
+    def take_flushed(self, kernel: Any, gap_s: float) -> Sample:
+        assert gap_s == peer.REST_S
         self.log.append(f"ours on {kernel.stream.handle}")
-        return Taken(sample(0, 1.51), 0.0, 1.0)
+        return sample(0, 1.51)
 
 
 class FakeStream:
@@ -141,7 +141,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     clock = iter(range(10_000))
     monkeypatch.setattr(peer, "Stream", FakeStream)
-    fake_time = SimpleNamespace(sleep=lambda s: None, monotonic=lambda: 0.4 * next(clock))
+    fake_time = SimpleNamespace(sleep=lambda s: None, monotonic=lambda: 0.6 * next(clock))
     monkeypatch.setattr(peer, "time", fake_time)
     return found
 
@@ -155,7 +155,7 @@ def use(monkeypatch: pytest.MonkeyPatch, bench: Any) -> None:
 
 def subjects(log: list[str], *names: str) -> dict[str, Subject]:
     operands: Any = SimpleNamespace(problem="problem")
-    return {name: Subject(FakeKernel(log), operands, 1.5) for name in names}  # type: ignore[arg-type]
+    return {name: Subject(FakeKernel(log), operands) for name in names}  # type: ignore[arg-type]
 
 
 def test_both_time_the_same_kernel_on_the_same_stream_in_turns(
@@ -195,7 +195,7 @@ def test_what_fails_on_the_gpu_is_not_hidden_by_cuda_bench(
 
     use(monkeypatch, Swallows(log))
     sampler: Any = FakeSampler(log)
-    sampler.take = lambda *arguments: 1 / 0
+    sampler.take_flushed = lambda *arguments: 1 / 0
     with pytest.raises(ZeroDivisionError):
         time_in_turns(subjects(log, "x"), 1, sampler)
 

@@ -342,7 +342,7 @@ def _torn(path: Path) -> None:
     [
         (_text, "is not a results store"),
         (_foreign, "is not a results store"),
-        (_newer, "has schema version 99, this toolkit writes version 2"),
+        (_newer, "has schema version 99, this toolkit writes version 3"),
         (_torn, "damaged"),
         (Path.mkdir, "can't be written"),
     ],

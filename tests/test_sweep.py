@@ -272,12 +272,13 @@ def test_the_control_opens_every_round_and_returns_every_few_configurations(
     worker = InProcess(Script())
     bench.run(worker, *on(PROBLEM, CUBLAS, *MANY))
     names = sampled(worker)
-    per_round = len(MANY) + -(-len(MANY) // CONTROL_EVERY)
+    every = CONTROL_EVERY["burst"]
+    per_round = len(MANY) + -(-len(MANY) // every)
     rounds = [names[i : i + per_round] for i in range(0, len(names), per_round)]
     assert len(rounds) == MIN_ROUNDS["burst"]
     for order in rounds:
         places = [place for place, name in enumerate(order) if name == CUBLAS.name]
-        assert places == [0, CONTROL_EVERY + 1, 2 * (CONTROL_EVERY + 1)]
+        assert places == [0, every + 1, 2 * (every + 1)]
     assert Counter(s.round for s in bench.samples(CUBLAS)) == dict.fromkeys(range(12), 3)
 
 
