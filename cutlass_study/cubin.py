@@ -9,7 +9,6 @@ import struct
 from dataclasses import dataclass
 
 from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import SymbolTableSection
 
 from cutlass_study.records import Resources
 
@@ -17,6 +16,7 @@ KERNEL = "gemm"
 PARAMS_KERNEL = "gemm_params"
 INFO_SYMBOL = "gemm_info"
 _INFO = struct.Struct("<8i")  # struct KernelInfo in instantiations/abi.hpp
+_SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym: name, info, other, section index, value, size
 
 
 class BrokenCubin(ValueError):
@@ -42,18 +42,25 @@ def _section(elf: ELFFile, name: str) -> bytes:
     return bytes(section.data())
 
 
+def _find_symbol(elf: ELFFile, name: str) -> tuple[int, int]:
+    """(section index, offset in it) of a symbol.
+
+    A kernel's image has thousands of symbols. elftools makes an object of each, which takes a tenth
+    of a second; this looks at their name fields only.
+    """
+    names = _section(elf, ".strtab")
+    wanted = names.find(b"\0" + name.encode() + b"\0") + 1
+    for at, _, _, index, value, _ in _SYMBOL.iter_unpack(_section(elf, ".symtab")):
+        if at == wanted > 0:
+            return index, value
+    raise BrokenCubin(f"the compiled image has no symbol {name}")
+
+
 def read_info(cubin: bytes) -> KernelInfo:
     """Read the constant `gemm_info`; raises `BrokenCubin` if the image has none."""
     elf = ELFFile(io.BytesIO(cubin))
-    symbols = elf.get_section_by_name(".symtab")
-    found = None
-    if isinstance(symbols, SymbolTableSection):
-        found = symbols.get_symbol_by_name(INFO_SYMBOL)
-    if not found:
-        raise BrokenCubin(f"the compiled image has no symbol {INFO_SYMBOL}")
-    symbol = found[0]
-    section = elf.get_section(symbol["st_shndx"])
-    raw = section.data()[symbol["st_value"] :][: _INFO.size]
+    index, offset = _find_symbol(elf, INFO_SYMBOL)
+    raw = elf.get_section(index).data()[offset:][: _INFO.size]
     smem, threads, size, alignment, cluster_m, cluster_n, cluster_k, stages = _INFO.unpack(raw)
     return KernelInfo(smem, threads, size, alignment, (cluster_m, cluster_n, cluster_k), stages)
 

@@ -1,8 +1,12 @@
-"""Progress: a bar with the time left on a terminal, plain lines in a pipe. Always to stderr."""
+"""Progress: a bar with the time left on a terminal, plain lines in a pipe. Always to stderr.
+
+A line in a pipe says how long after the start its stage began.
+"""
 
 from __future__ import annotations
 
 import sys
+import time
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -36,6 +40,7 @@ class TerminalReporter:
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._start_s = time.monotonic()
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -64,7 +69,8 @@ class TerminalReporter:
             self._progress.remove_task(self._task)
         self._task = self._progress.add_task(text, total=total)
         if self._progress.disable:
-            self._console.print(f"{text} ({total})", markup=False)
+            elapsed_s = time.monotonic() - self._start_s
+            self._console.print(f"{elapsed_s:.1f} s: {text} ({total})", markup=False)
 
     def step(self) -> None:
         if self._task is not None:
