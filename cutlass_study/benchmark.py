@@ -21,13 +21,16 @@ from pathlib import Path
 import psutil
 
 from cutlass_study import nvrtc
+from cutlass_study.axes import Axes
+from cutlass_study.chosen_space import entries
 from cutlass_study.families import infeasible_reason, source
 from cutlass_study.gpus import limits_of
+from cutlass_study.presets import PRESETS
 from cutlass_study.records import EnvironmentProblem
 from cutlass_study.reporter import Reporter
 from cutlass_study.sm80_source import SHARED_LIBRARY, template_source
 from cutlass_study.sources import source_folder
-from cutlass_study.space import PRESETS, Axes, Entry, entries
+from cutlass_study.space import Entry
 from cutlass_study.sweep_command import STATIC_ARCHS
 from cutlass_study.toolchain import Toolchain, find_toolchain
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from cutlass_study.columns import identity_from_values
 from cutlass_study.config import Family, GemmConfig, UsageError
-from cutlass_study.space import PRESETS, preset, sm80, sm90
+from cutlass_study.presets import PRESETS, preset
+from cutlass_study.space import sm80, sm90
 from cutlass_study.study_data import DataError, StudyData, load
 
 FALLBACK_SM80 = (sm80((256, 128, 32), 4), sm80((256, 128, 32), 3), sm80((128, 128, 32), 3))
@@ -66,9 +67,9 @@ def named(name: str, data: StudyData | None, arch: str) -> GemmConfig:
     if data is not None:
         known |= {*_ranked(data, "sm80", 8192), *_ranked(data, "sm90", 8192)}
     for config in known:
-        if config.name == wanted and config.family in ("sm80", "sm90", "wmma"):
+        if config.name == wanted and config.family != "cublas":
             return config
     raise UsageError(
-        f"configuration '{name}' is in no preset and not on record; give a name of an sm80, sm90 "
-        "or wmma row as sweep.py --list prints it"
+        f"configuration '{name}' is in no preset and not on record; give a name as "
+        "sweep.py --list prints it, but not cuBLAS's"
     )

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
-import psutil
-
 from cutlass_study.cache import KernelCache, default_cache_folder
 from cutlass_study.check import Check, Status
+from cutlass_study.free_memory import available_bytes
 from cutlass_study.host_tools import (
     HostCompiler,
     Nvcc,
@@ -168,7 +167,7 @@ def check_disk(folder: Path | None = None) -> Check:
 
 
 def check_memory() -> Check:
-    free = int(psutil.virtual_memory().available)
+    free = available_bytes()
     cores = os.cpu_count() or 1
     status: Status = "ok" if free >= ENOUGH_MEMORY_BYTES else "warn"
     advice = "" if status == "ok" else "compiling one kernel takes up to 2 GiB; close programs"

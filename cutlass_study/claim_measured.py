@@ -79,7 +79,7 @@ def speed_change(
         ratio = ratio_of(own, base, evidence.comparisons)
         claimed = printed(change).widened(tolerance)
         text = (
-            f"{own.label} {own.tflops:.1f}, {base.label} {base.tflops:.1f} TFLOPS: "
+            f"{_named(own, base)} {own.tflops:.1f}, {_named(base, own)} {base.tflops:.1f} TFLOPS: "
             f"{_change(ratio)}, claimed {change} ± {100 * tolerance:g} points"
         )
         if ratio.span is None:
@@ -136,23 +136,24 @@ def faster(
 
 def _faster_part(own: Row, base: Row, least: float, comparisons: int) -> Part:
     ratio = ratio_of(own, base, comparisons)
-    texts = [
-        f"{row.label}{_problem(row, other)} {row.tflops:.1f}"
-        for row, other in ((own, base), (base, own))
-    ]
-    text = f"{', '.join(texts)} TFLOPS, {ratio.text()}"
+    text = (
+        f"{_named(own, base)} {own.tflops:.1f}, {_named(base, own)} {base.tflops:.1f} TFLOPS, "
+        f"{ratio.text()}"
+    )
     if ratio.span is None:
         return Part(None, text)
     holds = True if ratio.span.low > least else False if ratio.span.high < least else None
     return Part(holds, text)
 
 
-def _problem(row: Row, other: Row) -> str:
+def _named(row: Row, other: Row) -> str:
+    """The row's label, with what of its work the other one does not share."""
     parts = []
-    for column, name in (("n", "N="), ("distribution", ""), ("beta", "beta ")):
-        if row.values[column] != other.values[column]:
-            parts.append(f"{name}{row.values[column]}")
-    return f" ({', '.join(parts)})" if parts else ""
+    for column, name in (("n", "N="), ("distribution", ""), ("beta", "beta="), ("source_c", "C ")):
+        value = row.values[column]
+        if value != other.values[column] and value != "":
+            parts.append(f"{name}{value:g}" if column == "beta" else f"{name}{value}")
+    return f"{row.label} ({', '.join(parts)})" if parts else row.label
 
 
 @register

@@ -89,6 +89,8 @@ class Row:
         parts += [f"S={values['stages']}"] if values["stages"] else []
         width = values["epilogue_width"]
         parts += [] if pd.isna(width) else [f"width {int(width)}"]
+        if values["family"] == "wgmma":  # its warpgroups, told by the threads, and its epilogue
+            parts += [f"{int(values['threads'])} threads", str(values["epilogue"])]
         return " ".join(parts)
 
 

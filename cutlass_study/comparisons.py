@@ -135,12 +135,12 @@ def control(rows: pd.DataFrame) -> pd.Series[Any] | None:
 
 
 def scaling_series(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Per series (`cublas`, `cublas_lt`, `sm80`, `sm90`, `wmma`) its best row at each size."""
+    """Per series (a family, `cublas_lt` apart from `cublas`) its best row at each size."""
     series = rows["family"].where(
         (rows["family"] != "cublas") | (rows["variant"] == "default"), "cublas_lt"
     )
     found = {}
-    for name in ("cublas", "cublas_lt", "sm90", "sm80", "wmma"):
+    for name in ("cublas", "cublas_lt", "sm90", "sm80", "wgmma", "wmma", "simt"):
         points = rows[series == name]
         if not points.empty:
             found[name] = best_per(points, ["extent"]).sort_values("extent")

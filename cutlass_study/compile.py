@@ -28,14 +28,18 @@ import psutil
 from cutlass_study import nvrtc
 from cutlass_study.cache import KernelBuild, KernelCache, tree_digest
 from cutlass_study.cubin import BrokenCubin, read_resources
+from cutlass_study.free_memory import available_bytes
 from cutlass_study.nvrtc import CompileError, Source, compile_cubin
 from cutlass_study.records import BuildRecord, EnvironmentProblem
 from cutlass_study.toolchain import Toolchain, find_toolchain
 
 # Peak resident memory of one worker, measured with NVRTC 13.0.88: what may run side by side.
-WORKER_BYTES = {"sm80": 1_300 << 20, "sm90": 3_000 << 20, "wmma": 400 << 20}
+WORKER_BYTES = {
+    "sm80": 1_300 << 20, "sm90": 3_000 << 20, "wmma": 400 << 20, "simt": 400 << 20,
+    "wgmma": 400 << 20,
+}  # fmt: skip
 # Seconds per kernel on one core of a 2024 server, header cache warm: for the plan only.
-EXPECTED_SECONDS = {"sm80": 1.8, "sm90": 22.0, "wmma": 0.3}
+EXPECTED_SECONDS = {"sm80": 1.8, "sm90": 22.0, "wmma": 0.3, "simt": 0.4, "wgmma": 0.3}
 _HEADER_SUFFIXES = (".h", ".hpp", ".cuh", ".inl")
 # Faults of the run and not of the source: tried again, and never cached.
 DIED = "the compiler process died"
@@ -161,7 +165,7 @@ def _compile_job(job: Job) -> Result:
 
 def worker_count(family: str, jobs: int, requested: int | None = None) -> int:
     """Workers for `jobs` jobs: no more than cores, than free memory holds, or than asked for."""
-    memory = max(1, int(psutil.virtual_memory().available * 0.8) // WORKER_BYTES[family])
+    memory = max(1, int(available_bytes() * 0.8) // WORKER_BYTES[family])
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, min(jobs, requested or cores or 1, memory))
 

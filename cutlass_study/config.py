@@ -11,10 +11,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 Shape = tuple[int, int, int]
-Family = Literal["sm80", "sm90", "cublas", "wmma"]
-FAMILIES: tuple[Family, ...] = ("sm80", "sm90", "cublas", "wmma")
+Family = Literal["sm80", "sm90", "cublas", "wmma", "simt", "wgmma"]
+FAMILIES: tuple[Family, ...] = ("sm80", "sm90", "cublas", "wmma", "simt", "wgmma")
+HAND_WRITTEN: tuple[Family, ...] = ("wmma", "simt", "wgmma")  # their C++ is in wmma_custom/
+SIMT_VARIANTS = ("naive", "shared", "register_2d", "vectorized", "warp_tiling")
+WGMMA_VARIANTS = (
+    "serial_n32", "serial_n64", "serial_n128", "serial_n256", "pipelined_n128", "pipelined_n256",
+)  # fmt: skip
 ELEMENT_BYTES = {"f16": 2, "f32": 4}
 MAX_EXTENT = 1 << 20  # M, N, K; keeps every product of two inside 64-bit indices
+_LONGEST_SHOWN = 60  # signs
 MAX_LEADING = 2 * MAX_EXTENT  # of lda: room for padding at every K
 
 
@@ -27,15 +33,27 @@ def format_shape(shape: Shape) -> str:
     return "x".join(str(extent) for extent in shape)
 
 
+def shown(text: str) -> str:
+    """A value as a message shows it: on one line, and cut where it goes on for ever."""
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 1]}…"
+
+
+def whole_number(text: str) -> int | None:
+    """The number that `text` is, or `None` if it is none of at most 18 plain digits."""
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 18 else None
+
+
 def parse_shape(text: str, what: str) -> Shape:
     """Read `MxNxK`; raise `UsageError` naming `what`, the value and the form wanted."""
-    parts = text.strip().lower().replace("×", "x").split("x")
-    wanted = f"{what} '{text}' must be three positive whole numbers MxNxK, such as 256x128x32"
-    if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
-        raise UsageError(wanted)
-    m, n, k = (int(part) for part in parts)
-    if min(m, n, k) < 1:
-        raise UsageError(wanted)
+    numbers = [whole_number(part) for part in text.strip().lower().replace("×", "x").split("x")]
+    extents = [number for number in numbers if number is not None and number > 0]
+    if len(numbers) != 3 or len(extents) != 3:
+        raise UsageError(
+            f"{what} '{shown(text)}' must be three positive whole numbers MxNxK, such as 256x128x32"
+        )
+    m, n, k = extents
     return m, n, k
 
 
@@ -115,6 +133,7 @@ class GemmConfig:
     """One kernel of one family. Fields a family does not have stay `None`.
 
     `stages` None means not applicable for cuBLAS and "auto" for `sm90` (as many as fit).
+    `warp_shape` is of one warp's part of the tile, of one warpgroup's for `wgmma`.
     `alignment` and `epilogue_width` count elements per vector access of A/B and of C/D.
     """
 
@@ -135,8 +154,7 @@ class GemmConfig:
 
     def __post_init__(self) -> None:
         _check_choice(self.family, FAMILIES, "family")
-        checker = {"sm80": _check_sm80, "sm90": _check_sm90, "cublas": _check_cublas}
-        checker.get(self.family, _check_wmma)(self)
+        _CHECKS[self.family](self)
 
     @property
     def name(self) -> str:
@@ -156,14 +174,11 @@ def _name_parts(config: GemmConfig) -> list[str]:
         return [str(config.variant)]
     assert config.threadblock_shape
     tile = format_shape(config.threadblock_shape)
-    if config.family == "wmma":
-        assert config.warp_shape
-        return [
-            str(config.variant),
-            tile,
-            f"w{format_shape(config.warp_shape)}",
-            f"s{config.stages}",
-        ]
+    if config.family in HAND_WRITTEN:
+        warp = [f"w{format_shape(config.warp_shape)}"] if config.warp_shape else []
+        stages = [f"s{config.stages}"] if config.stages else []
+        epilogue = [config.epilogue] if config.epilogue else []
+        return [str(config.variant), tile, *warp, *stages, *epilogue]
     if config.family == "sm80":
         assert config.warp_shape
         return [
@@ -255,6 +270,37 @@ def _check_wmma(config: GemmConfig) -> None:
         raise UsageError(f"the single-buffered WMMA kernel has S=1, not S={config.stages}")
     if config.variant == "multistage":
         _check_stages(config.stages)
+
+
+def _check_simt(config: GemmConfig) -> None:
+    _check_tile(config)
+    _check_choice(config.variant, SIMT_VARIANTS, "SIMT variant")
+    if config.threadblock_shape is None:
+        raise UsageError("a simt configuration needs a threadblock shape")
+    if config.stages != 1:
+        raise UsageError(f"a SIMT kernel has no pipeline: S=1, not S={config.stages}")
+
+
+def _check_wgmma(config: GemmConfig) -> None:
+    _check_tile(config)
+    _check_choice(config.variant, WGMMA_VARIANTS, "WGMMA variant")
+    if config.threadblock_shape is None or config.warp_shape is None:
+        raise UsageError("a wgmma configuration needs a threadblock shape and a warp shape")
+    _check_choice(config.epilogue, ("direct", "staged"), "epilogue")
+    if str(config.variant).startswith("pipelined"):
+        _check_stages(config.stages)
+    elif config.stages != 1:
+        raise UsageError(f"a serial WGMMA kernel has S=1, not S={config.stages}")
+
+
+_CHECKS = {
+    "sm80": _check_sm80,
+    "sm90": _check_sm90,
+    "cublas": _check_cublas,
+    "wmma": _check_wmma,
+    "simt": _check_simt,
+    "wgmma": _check_wgmma,
+}
 
 
 def full_name(config: GemmConfig, problem: GemmProblem) -> str:

@@ -1,11 +1,16 @@
-"""How every script begins and ends: a stdout that is closed, full or of another encoding."""
+"""How every script begins and ends: its options, its exit code, its one sentence of trouble.
+
+What the user or the machine got wrong is a sentence on stderr. Only a bug prints a traceback.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +18,7 @@ from typing import Any, TextIO
 
 import typer
 
+from cutlass_study import usage
 from cutlass_study.config import UsageError
 from cutlass_study.records import EnvironmentProblem
 
@@ -49,27 +55,60 @@ def one_sentence(interrupted: str = "interrupted") -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(EXIT_USAGE) from None
+        raise _ended(error, EXIT_USAGE) from None
     except EnvironmentProblem as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(EXIT_ENVIRONMENT) from None
+        raise _ended(error, EXIT_ENVIRONMENT) from None
     except KeyboardInterrupt:
-        print(interrupted, file=sys.stderr)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+        raise _ended(interrupted, EXIT_INTERRUPTED) from None
 
 
-def run(function: Callable[..., Any]) -> None:
-    """Run a script's `main` as `typer.run` does, whatever stdout is; always raises `SystemExit`.
+def _ended(why: object, code: int) -> typer.Exit:
+    """Say why, on one line whatever a value contains, and the exception that ends the script."""
+    print(*str(why).splitlines(), file=sys.stderr)
+    return typer.Exit(code)
+
+
+def guarded(function: Callable[..., Any], interrupted: str = "interrupted") -> Callable[..., None]:
+    """A script's `main` with one sentence and an exit code for every expected failure."""
+
+    @functools.wraps(function)
+    def main(*arguments: Any, **options: Any) -> None:
+        with one_sentence(interrupted):
+            function(*arguments, **options)
+
+    return main
+
+
+def _call(function: Callable[..., Any], interrupted: str) -> int:
+    """Run `main` with the command line's options; the exit code."""
+    app = typer.Typer(add_completion=False)
+    app.command()(guarded(function, interrupted))
+    script, kinds, words = typer.main.get_command(app), usage.kinds_of(function), sys.argv[1:]
+    try:
+        with one_sentence():
+            usage.refuse_empty_paths(script, kinds, words)
+            return int(script.main(standalone_mode=False) or 0)
+    except typer.TyperException as error:
+        print(usage.sentence(error, script, kinds, words), file=sys.stderr)
+        return EXIT_USAGE
+    except typer.Exit as stop:
+        return stop.exit_code
+
+
+def run(function: Callable[..., Any], interrupted: str = "interrupted") -> None:
+    """Run a script's `main`, whatever stdout is; always raises `SystemExit`, unless there is a bug.
 
     A sign that stdout's encoding lacks becomes `?`. A closed stdout swallows what is printed, a
     reader that has left ends the script quietly, any other trouble is one sentence and exit 3.
+    `interrupted` is what to say after Ctrl-C or SIGTERM.
     """
+    # Being terminated is being interrupted: compilers stop, and what was measured is exported.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.stderr = _writable(sys.stderr)
     output = sys.stdout = _watched(sys.stdout) if sys.stdout else _writable(None)
     try:
         try:
-            typer.run(function)
+            code = _call(function, interrupted)
         finally:
             output.flush()
     except OutputProblem as error:
@@ -81,6 +120,7 @@ def run(function: Callable[..., Any]) -> None:
             file=sys.stderr,
         )
         raise SystemExit(EXIT_ENVIRONMENT) from None
+    raise SystemExit(code)
 
 
 def _writable(stream: TextIO | None) -> TextIO:

@@ -16,12 +16,13 @@ from cutlass_study.conditions import (
     PEER,
     REPETITION,
     SERIAL,
+    SETTLING,
 )
 from cutlass_study.config import GemmConfig, GemmProblem
 from cutlass_study.footprint import fitting_problem
 from cutlass_study.prepare import Inputs, Prepared
 from cutlass_study.records import Distribution, Identity
-from cutlass_study.space import CUBLAS, Entry, square, wmma
+from cutlass_study.space import CUBLAS, Entry, sm80, square, wmma
 
 DISTRIBUTIONS: tuple[Distribution, ...] = ("zeros", "integers", "uniform", "normal")
 CACHE_EXTENTS = (1024, 2048, 4096)  # M2: from far below the L2 of every card to above it
@@ -94,6 +95,21 @@ def nvbench_cases(kernels: Iterable[GemmConfig], problem: GemmProblem) -> Iterat
     for config in (CUBLAS, *kernels):
         for condition in ("", PEER, OWN_ALONE):
             yield Case(Entry(config, problem), condition=condition)
+
+
+def settle_kernels(best: Iterable[GemmConfig]) -> list[GemmConfig]:
+    """The best sm80, the study's two tiles at S=3, and the WMMA kernels: from most power to least.
+
+    cuBLAS apart.
+    """
+    tiles = (sm80((256, 128, 32), 3), sm80((128, 128, 32), 3))
+    return list(dict.fromkeys((*best, *tiles, wmma(1), wmma(3))))
+
+
+def settle_cases(kernels: Iterable[GemmConfig], problem: GemmProblem) -> Iterator[Case]:
+    """cuBLAS and the kernels, each to be run for a span after another one's."""
+    for config in (CUBLAS, *kernels):
+        yield Case(Entry(config, problem), condition=SETTLING)
 
 
 def fitting(problem: GemmProblem, memory_bytes: int, open_at_once: int) -> GemmProblem:

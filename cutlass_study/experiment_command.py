@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT_BUDGET_S = 10.0
 MANY_ROWS_BUDGET_S = {"labels": 3.0, "cache": 3.0}  # what they look for needs no narrow intervals
+ONE_REGIME = {"interleave": "burst", "nvbench": "burst", "settle": "sustained"}
 MOST_LABELS = 64
 
 
@@ -53,7 +54,8 @@ class ExperimentCall:
             raise UsageError(
                 f"regime '{self.regime}' is not known; use one of: {', '.join(REGIMES)}"
             )
-        if self.regime not in (None, "burst") and self.name in ("interleave", "nvbench"):
+        only = ONE_REGIME.get(self.name)
+        if only is not None and self.regime not in (None, only):
             raise UsageError(f"experiment {self.name} has one way of measuring; leave out --regime")
         if not 64 <= self.n <= MAX_EXTENT or self.n % 64:
             raise UsageError(f"N={self.n} must be a multiple of 64 from 64 on, such as 8192")
@@ -77,7 +79,7 @@ class ExperimentCall:
 def _kernels(call: ExperimentCall, device: DeviceRecord) -> tuple[GemmConfig, ...]:
     """The CUTLASS kernels: by name, else the best on record, else a list made beforehand."""
     from cutlass_study.best_kernels import best, named, recorded
-    from cutlass_study.experiment_cases import nvbench_kernels
+    from cutlass_study.experiment_cases import nvbench_kernels, settle_kernels
     from cutlass_study.study import slug
 
     if call.name == "labels":
@@ -97,6 +99,8 @@ def _kernels(call: ExperimentCall, device: DeviceRecord) -> tuple[GemmConfig, ..
     sm90 = best(data, "sm90", device.arch, extent)
     if call.name == "nvbench":
         return tuple(nvbench_kernels(sm80, sm90[0] if sm90 else None))
+    if call.name == "settle":
+        return tuple(settle_kernels(sm80))
     return (*sm90, *sm80) if call.name == "interleave" else (*sm80, *sm90)
 
 
@@ -143,6 +147,7 @@ def run(call: ExperimentCall) -> int:
 def _run_measured(call: ExperimentCall, worker: Worker, device: DeviceRecord) -> int:
     from cutlass_study import experiments, study
     from cutlass_study.cache import KernelCache
+    from cutlass_study.gpu_lock import measuring_alone
     from cutlass_study.reporter import TerminalReporter
     from cutlass_study.results import ResultsStore
 
@@ -155,6 +160,7 @@ def _run_measured(call: ExperimentCall, worker: Worker, device: DeviceRecord) ->
     results = call.results or output_folder() / "experiments" / f"{call.name}.sqlite"
     own = output_folder() / study.slug(device.name) / "experiments" / call.name
     with (
+        measuring_alone(device, say),
         ResultsStore.open(
             results, device, resume=False, arguments=sys.argv[1:], seed=call.seed
         ) as store,

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import seaborn
-from matplotlib.ticker import FixedLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from cutlass_study import experiment_frames as frames
 from cutlass_study import experiment_tables as tables
+from cutlass_study import settle_figure
 from cutlass_study.conditions import DISTRIBUTION_ORDER, OWN_ALONE, PEER
 from cutlass_study.style import (
     BLACK,
@@ -124,7 +125,7 @@ def cache(data: StudyRecords) -> Figure:
         axes.set_title(f"{way} against hot operands")
     panels[0].set_ylabel("time, cold over hot")
     _legend(figure, panels[0], 1)
-    caption = f"{tables.cache(data).caption} {frame['regime'].iloc[0]} regime."
+    caption = f"{tables.cache(data).caption} {frame['regime'].iloc[0].capitalize()} regime."
     return Figure("cache", figure, caption)
 
 
@@ -162,6 +163,7 @@ def interleave(data: StudyRecords) -> Figure:
         **looks(levels, lines=False), ax=axes,
     )  # fmt: skip
     axes.get_legend().remove()
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel("wall time per pair [ms]")
     _legend(figure, axes)
     caption = tables.interleave(data).caption + " The axis does not start at zero."
@@ -207,6 +209,7 @@ FIGURES: dict[str, Callable[[StudyRecords], Figure]] = {
     "labels": labels,
     "interleave": interleave,
     "nvbench": nvbench,
+    "settle": settle_figure.draw,
 }
 
 

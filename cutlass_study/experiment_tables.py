@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pandas as pd
 
 from cutlass_study import experiment_frames as frames
+from cutlass_study import settle_frames
 from cutlass_study.conditions import INTERLEAVED, SERIAL
 from cutlass_study.table_formats import Table
 from cutlass_study.views import NothingToShow, StudyRecords
@@ -108,6 +109,31 @@ def nvbench(data: StudyRecords) -> Table:
     return Table("nvbench", _present(frame), caption)
 
 
+def settle(data: StudyRecords) -> Table:
+    """What samples of other lengths would have scattered and been biased by."""
+    frame = settle_frames.plans(data)
+    caption = (
+        f"Untimed and timed work of a sustained sample. {about(data)}. {settle_runs(data)} A plan "
+        "is a block of such a span; the plan in use is marked. Spread: standard deviation of a "
+        "kernel's blocks over its visits, root mean square over kernels. ±: half-width of a 95 % "
+        "interval of the median of 10 s of such samples, if they scatter normally; empty for too "
+        "few. Bias: mean of the blocks against the span from "
+        f"{settle_frames.LATE_MS / 1000:g} s on, mean over kernels and the largest."
+    )
+    return Table("settle", frame, caption)
+
+
+def settle_runs(data: StudyRecords) -> str:
+    """How the spans were run, as one sentence."""
+    chunks, kernels = settle_frames.chunks(data), settle_frames.kernels(data)
+    span_s, chunk_ms = chunks["span_ms"].median() / 1000, chunks["length_ms"].median()
+    visits = kernels["visits"].median()
+    return (
+        f"{len(kernels)} kernels ran back to back, each for {span_s:.1f} s and then another, in "
+        f"random order, {visits:.0f} times each, in chunks of {chunk_ms:.0f} ms."
+    )
+
+
 TABLES: dict[str, Callable[[StudyRecords], Table]] = {
     "inputs": inputs,
     "alphabeta": alphabeta,
@@ -115,6 +141,7 @@ TABLES: dict[str, Callable[[StudyRecords], Table]] = {
     "labels": labels,
     "interleave": interleave,
     "nvbench": nvbench,
+    "settle": settle,
 }
 
 

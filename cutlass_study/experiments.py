@@ -1,7 +1,7 @@
 """The experiments: what each asks, and how its rows are measured on one GPU.
 
-Four are sweeps over `experiment_cases` rows; `interleave` and `nvbench` measure in ways of their
-own. Each leaves a published folder whose device.json names the experiment.
+Four are sweeps over `experiment_cases` rows; `interleave`, `nvbench` and `settle` measure in ways
+of their own. Each leaves a published folder whose device.json names the experiment.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from cutlass_study.cache import KernelCache
 from cutlass_study.conditions import QUESTIONS, Name
 from cutlass_study.config import GemmConfig, GemmProblem
 from cutlass_study.experiment_cases import Case
+from cutlass_study.gpu_client import ProblemLost
 from cutlass_study.gpus import limits_from
-from cutlass_study.measure_special import run_interleave, run_nvbench
+from cutlass_study.measure_special import run_interleave, run_nvbench, run_settle
 from cutlass_study.plan import make_plan
 from cutlass_study.prepare import Prepared, compilations, judge, prepare
 from cutlass_study.published import export
@@ -24,11 +25,17 @@ from cutlass_study.records import DeviceRecord, Regime
 from cutlass_study.render import render_all
 from cutlass_study.reporter import Reporter
 from cutlass_study.results import ResultsStore
-from cutlass_study.study import Measurement, count_outcomes, measure_ceilings, peak_rate
+from cutlass_study.settling import SPAN_S
+from cutlass_study.study import (
+    Measurement,
+    count_outcomes,
+    measure_ceilings,
+    peak_rate,
+    start_telemetry,
+)
 from cutlass_study.study_data import load
 from cutlass_study.sweep import Sweep
 from cutlass_study.sweep_options import SweepOptions
-from cutlass_study.telemetry import Nvml, TelemetryLog
 from cutlass_study.worker import Worker
 
 DEFAULT_REGIMES: dict[Name, tuple[Regime, ...]] = {
@@ -38,7 +45,9 @@ DEFAULT_REGIMES: dict[Name, tuple[Regime, ...]] = {
     "labels": ("burst",),
     "interleave": ("burst",),
     "nvbench": ("burst",),
+    "settle": ("sustained",),
 }
+LEAST_VISITS = 2  # of a kernel in `settle`: a spread needs two
 OPEN_AT_ONCE: dict[Name, int] = {"inputs": 4, "alphabeta": 2, "interleave": 2}  # else 1
 
 
@@ -67,6 +76,7 @@ class Experiment:
             "cache": cases.cache_cases,
             "interleave": cases.interleave_cases,
             "nvbench": cases.nvbench_cases,
+            "settle": cases.settle_cases,
         }
         return list(makers[self.name](self.kernels, self.problem))
 
@@ -148,6 +158,18 @@ def _nvbench(
     run_nvbench(sweep, items, store, reporter)
 
 
+def _settle(
+    sweep: Sweep,
+    items: Sequence[Prepared],
+    experiment: Experiment,
+    store: ResultsStore,
+    reporter: Reporter,
+) -> None:
+    options = experiment.options
+    visits = max(LEAST_VISITS, int(options.budget_s / SPAN_S))
+    run_settle(sweep, items, store, reporter, visits, options.inputs.seed)
+
+
 RUNNERS: dict[Name, Runner] = {
     "inputs": _as_sweep,
     "alphabeta": _as_sweep,
@@ -155,7 +177,17 @@ RUNNERS: dict[Name, Runner] = {
     "labels": _labels,
     "interleave": _interleave,
     "nvbench": _nvbench,
+    "settle": _settle,
 }
+
+
+def _record_lost(items: Sequence[Prepared], store: ResultsStore, lost: ProblemLost) -> None:
+    """What has no outcome yet can't run, because its problem can't be opened."""
+    known = {row.identity for row in store.outcomes()}
+    with store.batch():
+        for item in items:
+            if item.row.identity not in known:
+                store.add_outcome(replace(item.row, outcome=lost.outcome, reason=str(lost)))
 
 
 def run(
@@ -171,11 +203,14 @@ def run(
     What an interrupted experiment has measured is exported before the interruption goes on.
     """
     device = store.device()
-    telemetry = TelemetryLog(Nvml(device.uuid).read)
+    telemetry = start_telemetry(device, reporter)
     try:
         measure_ceilings(worker, store, reporter)
         sweep = Sweep(worker, store, experiment.options, reporter, telemetry)
         RUNNERS[experiment.name](sweep, items, experiment, store, reporter)
+    except ProblemLost as lost:
+        _record_lost(items, store, lost)
+        reporter.message(str(lost))
     finally:
         telemetry.stop()
         export(

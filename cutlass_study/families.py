@@ -7,8 +7,17 @@ from __future__ import annotations
 
 from typing import Literal, cast
 
-from cutlass_study import rules, sm80_source, sm90_resources, wmma_source
-from cutlass_study.config import GemmConfig, GemmProblem
+from cutlass_study import (
+    alignment_rules,
+    rules,
+    simt_source,
+    sm80_resources,
+    sm80_source,
+    sm90_resources,
+    wgmma_source,
+    wmma_source,
+)
+from cutlass_study.config import HAND_WRITTEN, GemmConfig, GemmProblem
 from cutlass_study.gpus import GpuLimits
 from cutlass_study.nvrtc import Source
 from cutlass_study.sm90_resources import Sm90Kernel
@@ -40,9 +49,9 @@ def _sm90_reason(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) ->
         return f"beta={problem.beta:g} needs a source C, this kernel has none (void)"
     return (
         sm90_resources.infeasible_reason(_sm90_kernel(config, problem), limits.smem_per_block_optin)
-        or rules.operand_alignment(config, problem, limits)
-        or rules.k_alignment(config, problem, limits)
-        or rules.output_alignment(config, problem, limits)
+        or alignment_rules.operand_alignment(config, problem, limits)
+        or alignment_rules.k_alignment(config, problem, limits)
+        or alignment_rules.output_alignment(config, problem, limits)
     )
 
 
@@ -75,13 +84,17 @@ def infeasible_reason(config: GemmConfig, problem: GemmProblem, limits: GpuLimit
         return _sm90_reason(config, problem, limits)
     if config.family == "wmma":
         return _wmma_reason(config, problem, limits)
+    if config.family == "simt":
+        return simt_source.simt_reason(config, problem)
+    if config.family == "wgmma":
+        return wgmma_source.wgmma_reason(config, problem, limits)
     return None
 
 
 def smem_bytes(config: GemmConfig, problem: GemmProblem) -> int | None:
     """Dynamic shared memory per CTA in bytes by formula; `None` for cuBLAS, whose is not known."""
     if config.family == "sm80":
-        return rules.sm80_smem_bytes(config, problem)
+        return sm80_resources.sm80_smem_bytes(config, problem)
     if config.family == "sm90":
         return sm90_resources.smem_bytes(_sm90_kernel(config, problem))
     if config.family == "wmma":
@@ -92,6 +105,10 @@ def smem_bytes(config: GemmConfig, problem: GemmProblem) -> int | None:
             warp=config.warp_shape,
             layout=problem.layout,
         )
+    if config.family == "simt":
+        return simt_source.simt_smem_bytes(config, problem)
+    if config.family == "wgmma":
+        return wgmma_source.wgmma_smem_bytes(config)
     return None
 
 
@@ -117,15 +134,8 @@ def source(
         return None
     toolchain = find_toolchain()
     includes = (source_folder("instantiations"), *toolchain.include_paths)
-    if config.family == "wmma":
-        assert config.threadblock_shape and config.warp_shape and config.stages
-        text = wmma_source.wmma_source(
-            variant=cast("wmma_source.Variant", config.variant),
-            stages=config.stages,
-            tile=config.threadblock_shape,
-            warp=config.warp_shape,
-            layout=problem.layout,
-        )
+    if config.family in HAND_WRITTEN:
+        text = _hand_written_text(config, problem)
         return Source(text, (source_folder("wmma_custom"), *includes))
     if config.family == "sm80":
         emit = {
@@ -134,6 +144,21 @@ def source(
         }[front_end]
         return Source(emit(config, problem), includes, use_header_cache=True)
     return _sm90_translation_unit(config, problem)
+
+
+def _hand_written_text(config: GemmConfig, problem: GemmProblem) -> str:
+    if config.family == "simt":
+        return simt_source.simt_source(config, problem)
+    if config.family == "wgmma":
+        return wgmma_source.wgmma_source(config, problem)
+    assert config.threadblock_shape and config.warp_shape and config.stages
+    return wmma_source.wmma_source(
+        variant=cast("wmma_source.Variant", config.variant),
+        stages=config.stages,
+        tile=config.threadblock_shape,
+        warp=config.warp_shape,
+        layout=problem.layout,
+    )
 
 
 def _sm90_translation_unit(config: GemmConfig, problem: GemmProblem) -> Source:

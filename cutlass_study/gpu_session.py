@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from cutlass_study.config import HAND_WRITTEN
 from cutlass_study.cublas import CublasKernel, CublasLtKernel
 from cutlass_study.device import open_device, query_device
 from cutlass_study.driver import Stream
-from cutlass_study.kernels import CutlassKernel, Kernel, NotImplementable, WmmaKernel
-from cutlass_study.measure import PLANNED_SHARE, ClockProbe, Sampler
+from cutlass_study.kernels import CutlassKernel, HandWrittenKernel, Kernel, NotImplementable
+from cutlass_study.measure import ClockProbe, Sampler
 from cutlass_study.operands import Operands
 from cutlass_study.peaks import Ceiling
 from cutlass_study.records import CacheMode, DeviceRecord, Regime
+from cutlass_study.regimes import PLANNED_SHARE
 from cutlass_study.sweep_options import queue_budget_s
 from cutlass_study.tasks import (
     Interleaved,
@@ -23,6 +25,7 @@ from cutlass_study.tasks import (
     Verification,
 )
 from cutlass_study.verify import Reference
+from cutlass_study.wgmma_kernel import hand_written_kernel
 
 PROBE_EXTENTS = (1024, 2048, 4096, 8192)  # sizes tried before a launch that may be too long
 SAFE_FLOP = 2 * 2048**3  # needs no probe: 17 ms at 1 TFLOPS, a speed every kernel here exceeds
@@ -97,8 +100,8 @@ class GpuSession:
             is_default = task.config.variant == "default"
             return CublasKernel() if is_default else CublasLtKernel(task.choice)
         assert task.image is not None
-        if task.config.family == "wmma":
-            return WmmaKernel(task.config, task.image)
+        if task.config.family in HAND_WRITTEN:
+            return hand_written_kernel(task.config, task.image)
         return CutlassKernel(task.config, task.image, self.device.sm_count, task.ctas_per_sm)
 
     def _predict_ms(self, kernel: Kernel, operands: Operands) -> float:
@@ -163,7 +166,9 @@ class GpuSession:
             verdict.max_rel_error,
             max(self._sampler.time_once(kernel), 1e-3),
             verdict.overflows,
-            kernel.resident_ctas() if isinstance(kernel, CutlassKernel | WmmaKernel) else None,
+            kernel.resident_ctas()
+            if isinstance(kernel, CutlassKernel | HandWrittenKernel)
+            else None,
         )
 
     def sample(
@@ -204,3 +209,12 @@ class GpuSession:
             found = self._open[setup]
             subjects[name] = Subject(found.kernels[name], found.operands)
         return time_in_turns(subjects, repeats, self._sampler)
+
+    def span(self, kernels: Sequence[Loaded], round_: int) -> list[Taken]:
+        """One loaded kernel (a list of one) back to back, in chunks; see there."""
+        from cutlass_study.settling import run_span
+
+        ((setup, name, estimate_ms),) = kernels
+        found = self._open[setup]
+        sets = len(found.operands.sets)
+        return run_span(self._sampler, found.kernels[name], sets, round_, estimate_ms)

@@ -195,8 +195,8 @@ class CutlassKernel:
             self._workspace = None
 
 
-class WmmaKernel:
-    """A hand-written kernel of `wmma_custom/`."""
+class HandWrittenKernel:
+    """A kernel of `wmma_custom/`: `gemm(m, n, k, alpha, beta, a, b, c, d, lda, ldb, ldc, ldd)`."""
 
     in_place = False
 
@@ -214,17 +214,18 @@ class WmmaKernel:
         self._grid = wmma_source.wmma_grid(
             m=problem.m, n=problem.n, tile=self._config.threadblock_shape
         )
+        self._arguments = [self._bind(problem, one) for one in operands.sets]
+
+    def _bind(self, problem: GemmProblem, one: OperandSet) -> Arguments:
+        """The kernel's arguments for one operand set."""
         lda, ldb, ldd = problem.leading_dimensions
-        self._arguments = [
-            Arguments(
-                *(ctypes.c_int(extent) for extent in problem.shape),
-                ctypes.c_float(problem.alpha),
-                ctypes.c_float(problem.beta),
-                *(address(pointer) for pointer in (s.a, s.b, s.c or s.d, s.d)),
-                *(ctypes.c_int64(leading) for leading in (lda, ldb, ldd, ldd)),
-            )
-            for s in operands.sets
-        ]
+        return Arguments(
+            *(ctypes.c_int(extent) for extent in problem.shape),
+            ctypes.c_float(problem.alpha),
+            ctypes.c_float(problem.beta),
+            *(address(pointer) for pointer in (one.a, one.b, one.c or one.d, one.d)),
+            *(ctypes.c_int64(leading) for leading in (lda, ldb, ldd, ldd)),
+        )
 
     def launch(self, index: int) -> None:
         info = self._info

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import struct
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from cuda.bindings import driver
@@ -30,79 +30,24 @@ from cutlass_study.driver import (
 from cutlass_study.kernels import Kernel
 from cutlass_study.operands import support_module
 from cutlass_study.records import CacheMode, Regime, Sample
+from cutlass_study.regimes import (
+    ALONE_LAUNCHES,
+    GRAPH_BELOW_MS,
+    PLANS,
+    alone_count,
+    graph_counts,
+    launch_counts,
+    rejection,
+    submissions,
+)
 from cutlass_study.tasks import Taken
 
-BURST_GAP_S = 0.02
 PROBE_SLOTS = 1024  # more than any GPU has SMs
 HOST_EVERY = 4  # rounds between host-side timings, which cost an extra batch
 HOST_BATCH_MS, HOST_LAUNCHES = 3.0, 100
-PLANNED_SHARE = 0.8  # of the budget: under a power limit a launch takes longer than was estimated
-GRAPH_BELOW_MS = 0.06  # shorter kernels would be timed by how fast the host can launch
-GRAPH_MS = 10.0  # work in one graph: the pause between two replays is far below a thousandth of it
-LONG_LAUNCH_MS = 5.0  # in the burst regime one such launch is enough: more wake the power limit
-ALONE_LAUNCHES = 16  # launches timed one by one in a sample
-# Bytes overwritten before such a launch, in L2 sizes: one would leave lines behind, and it takes
-# so long that the host has queued the launch and its events before the GPU gets there.
+# Bytes overwritten before a launch timed alone, in L2 sizes: one would leave lines behind, and it
+# takes so long that the host has queued the launch and its events before the GPU gets there.
 FLUSH_L2_SIZES = 8
-FLUSH_BYTES_PER_MS = 1e8  # 100 GB/s: no card in question writes slower
-MIN_TIME_MS = 0.0005  # resolution of a CUDA event: a shorter "time" means that nothing ran
-
-
-@dataclass(frozen=True, slots=True)
-class RegimePlan:
-    """Milliseconds of untimed and of timed work in a sample, and the gap before it in seconds."""
-
-    gap_s: float
-    untimed_ms: float
-    timed_ms: float
-
-
-PLANS: dict[Regime, RegimePlan] = {
-    "burst": RegimePlan(BURST_GAP_S, 0.5, 2.0),
-    # Under a power limit the clock hunts: on an H200 blocks of 50 ms vary by 2.4 %, of 0.4 s by
-    # 0.2 to 0.5 % (delivered clock, cuBLAS 8192³), while cycles per launch vary by 0.05 %.
-    "sustained": RegimePlan(0.0, 400.0, 800.0),
-}
-
-
-def launch_counts(regime: Regime, estimate_ms: float) -> tuple[int, int]:
-    """(untimed, timed) launches of a sample."""
-    plan = PLANS[regime]
-    untimed = max(1, math.ceil(plan.untimed_ms / estimate_ms))
-    least = 1 if estimate_ms >= max(LONG_LAUNCH_MS, plan.timed_ms) else 2
-    return untimed, max(least, math.ceil(plan.timed_ms / estimate_ms))
-
-
-def submissions(untimed: int, timed: int, unit_ms: float, budget_s: float) -> list[tuple[int, int]]:
-    """A sample as (untimed, timed) units of work to be queued together, each within the budget.
-
-    A unit is a launch or the replay of a graph. All fits into one submission, or the untimed and
-    the timed work are divided evenly into as few as possible.
-    """
-    allowed = max(1, int(PLANNED_SHARE * budget_s * 1000 / unit_ms))
-    if untimed + timed <= allowed:
-        return [(untimed, timed)]
-
-    def divided(count: int) -> list[int]:
-        parts = math.ceil(count / allowed)
-        return [count // parts + (part < count % parts) for part in range(parts)]
-
-    return [*((count, 0) for count in divided(untimed)), *((0, count) for count in divided(timed))]
-
-
-def alone_count(estimate_ms: float, flush_bytes: int, budget_s: float) -> int:
-    """Launches timed one by one in a sample, each after a flush and an untimed launch."""
-    each_ms = 2 * estimate_ms + flush_bytes / FLUSH_BYTES_PER_MS
-    return max(1, min(ALONE_LAUNCHES, int(PLANNED_SHARE * budget_s * 1000 / each_ms)))
-
-
-def graph_counts(untimed: int, timed: int, estimate_ms: float) -> tuple[int, int, int]:
-    """(launches in a graph, untimed replays, timed replays), no more timed work than asked for.
-
-    Only the one untimed replay that loads the graph may be longer than `untimed` launches.
-    """
-    size = min(timed, math.ceil(GRAPH_MS / estimate_ms))
-    return size, max(1, untimed // size), timed // size
 
 
 class ClockProbe:
@@ -132,6 +77,15 @@ class ClockProbe:
             if before[slot + 1] and nanoseconds > 0 and cycles > 0:
                 clocks.append(1000 * cycles / nanoseconds)
         return median(clocks) if clocks else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What a sample queues: (untimed, timed) units a submission, and how many launches count."""
+
+    parts: list[tuple[int, int]]
+    graph: Graph | None
+    timed: int
 
 
 class Sampler:
@@ -205,42 +159,63 @@ class Sampler:
             count = alone_count(estimate_ms, self._flush_bytes, self.budget_s)
             return self._take_alone(kernel, regime, round_, count, gap_s, cache)
         sets = 1 if cache == "hot" else sets
+        work = self._work(kernel, sets, launch_counts(regime, estimate_ms), estimate_ms)
+        time.sleep(PLANS[regime].gap_s if gap_s is None else gap_s)
+        taken = self._run(kernel, sets, work, regime, round_)
+        if round_ % HOST_EVERY:
+            return taken
+        host_ms = self._host_ms(kernel, sets, estimate_ms)
+        return replace(taken, sample=replace(taken.sample, host_ms=host_ms))
+
+    def chunk(
+        self, kernel: Kernel, sets: int, round_: int, estimate_ms: float, length_ms: float
+    ) -> Taken:
+        """About `length_ms` of launches without a gap or untimed ones before: part of a span."""
+        counts = (0, max(1, round(length_ms / estimate_ms)))
+        work = self._work(kernel, sets, counts, estimate_ms)
+        return self._run(kernel, sets, work, "sustained", round_)
+
+    def _work(
+        self, kernel: Kernel, sets: int, counts: tuple[int, int], estimate_ms: float
+    ) -> _Work:
+        """(untimed, timed) launches divided into submissions; graphs where launches are short."""
         graph, size = None, 1
-        untimed, timed = launch_counts(regime, estimate_ms)
+        untimed, timed = counts
         if estimate_ms < GRAPH_BELOW_MS:
             size, untimed, timed = graph_counts(untimed, timed, estimate_ms)
             graph = self._graph(kernel, sets, size)
         parts = submissions(untimed, timed, size * estimate_ms, self.budget_s)
-        first = next(index for index, (_, within) in enumerate(parts) if within)
-        time.sleep(PLANS[regime].gap_s if gap_s is None else gap_s)
+        return _Work(parts, graph, timed * size)
+
+    def _run(self, kernel: Kernel, sets: int, work: _Work, regime: Regime, round_: int) -> Taken:
+        first = next(index for index, (_, within) in enumerate(work.parts) if within)
         started_s, region_ms = 0.0, 0.0
-        for index, (before, within) in enumerate(parts):
+        for index, (before, within) in enumerate(work.parts):
             if index == first:
                 started_s = time.monotonic()
-            self._queue(kernel, sets, before, graph)
+            self._queue(kernel, sets, before, work.graph)
             if index == first:
                 self._probe.record(0, kernel)
             self._start.record(kernel.stream)
-            self._queue(kernel, sets, within, graph)
+            self._queue(kernel, sets, within, work.graph)
             self._end.record(kernel.stream)
             self._probe.record(1, kernel)
             kernel.stream.synchronize()
             region_ms += self._start.elapsed_ms(self._end) if within else 0.0
         ended_s = time.monotonic()
-        time_ms = region_ms / (timed * size)
         sample = Sample(
             regime=regime,
             round=round_,
-            time_ms=time_ms,
-            launches=timed * size,
-            host_ms=None if round_ % HOST_EVERY else self._host_ms(kernel, sets, estimate_ms),
+            time_ms=region_ms / work.timed,
+            launches=work.timed,
+            host_ms=None,
             sm_clock_mhz=self._probe.clock_mhz(),
             nvml_clock_mhz=None,
             power_w=None,
             temperature_c=None,
             throttle_reasons="",
             rejected=rejection(region_ms),
-            submission="graph" if graph else "stream",
+            submission="graph" if work.graph else "stream",
         )
         return Taken(sample, started_s, ended_s)
 
@@ -312,10 +287,3 @@ class Sampler:
         self._launch(kernel, sets, count)
         kernel.stream.synchronize()
         return 1000 * (time.perf_counter() - start) / count
-
-
-def rejection(region_ms: float) -> str:
-    """Why a timed region cannot be a measurement, or ""."""
-    if not region_ms > MIN_TIME_MS:
-        return f"the timed region took {region_ms} ms, not above the {MIN_TIME_MS} ms of an event"
-    return ""

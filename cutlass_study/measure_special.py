@@ -1,14 +1,15 @@
-"""How `interleave` and `nvbench` measure: the parent's side of what only they do on the GPU."""
+"""How `interleave`, `nvbench` and `settle` measure: the parent's side of what only they do."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from cutlass_study.conditions import INTERLEAVED, OWN_ALONE, PEER, SERIAL
-from cutlass_study.measure import rejection
 from cutlass_study.prepare import Prepared
-from cutlass_study.records import Sample
+from cutlass_study.records import Regime, Sample
+from cutlass_study.regimes import rejection
 from cutlass_study.reporter import Reporter
 from cutlass_study.results import ResultsStore
 from cutlass_study.rounds import Candidate
@@ -20,6 +21,7 @@ INTERLEAVE_ROUNDS = 20
 INTERLEAVE_TIMEOUT_S = 60.0  # a launch queue of half a second and two comparisons of D
 PEER_REPEATS = 3
 PEER_TURN_S = 20.0  # three rests, two blocks and cuda.bench itself, generously
+SPAN_TIMEOUT_S = 30.0  # a span of a few seconds; one chunk beyond it is within the queue's budget
 
 
 def _sample(time_ms: float, round_: int, launches: int, **more: float | str | None) -> Sample:
@@ -38,9 +40,9 @@ def _sample(time_ms: float, round_: int, launches: int, **more: float | str | No
     )
 
 
-def _finish(candidates: Iterable[Candidate], store: ResultsStore) -> None:
+def _finish(candidates: Iterable[Candidate], store: ResultsStore, regime: Regime = "burst") -> None:
     for candidate in candidates:
-        store.add_outcome(replace(candidate.row, stop_reason="burst: rounds"))
+        store.add_outcome(replace(candidate.row, stop_reason=f"{regime}: rounds"))
 
 
 def run_interleave(
@@ -138,3 +140,56 @@ def _add_times(
                 for value in values
             ]
             store.add_samples(candidate.identity, samples)
+
+
+def run_settle(
+    sweep: Sweep,
+    items: Sequence[Prepared],
+    store: ResultsStore,
+    reporter: Reporter,
+    visits: int,
+    seed: int,
+) -> None:
+    """Every kernel for a span, then the next, in fresh random order on every visit.
+
+    A span that is not kept comes first: else the first kernel would follow an idle card.
+    """
+    sweep.record_static(items)
+    found = [sweep.verify(item) for item in items if item.pending]
+    alive = [candidate for candidate in found if candidate is not None]
+    shuffler = random.Random(seed)
+    reporter.stage("run each kernel until it has settled", visits)
+    if alive and _span(sweep, alive[-1], 0) is None:
+        alive.pop()
+    last = alive[-1] if alive else None
+    for visit in range(visits):
+        shuffler.shuffle(alive)
+        if alive and alive[0] is last:  # it would follow itself
+            alive.append(alive.pop(0))
+        taken: list[tuple[Candidate, list[Sample]]] = []
+        try:
+            for candidate in list(alive):
+                samples = _span(sweep, candidate, visit)
+                if samples is None:
+                    alive.remove(candidate)
+                else:
+                    taken.append((candidate, samples))
+        finally:  # also what an interrupted visit has measured
+            with store.batch():
+                for candidate, samples in taken:
+                    store.add_samples(candidate.identity, samples)
+        last = alive[-1] if alive else None
+        reporter.step()
+    _finish(alive, store, "sustained")
+
+
+def _span(sweep: Sweep, candidate: Candidate, visit: int) -> list[Sample] | None:
+    """The chunks of one kernel's span; None if it failed, which is recorded."""
+    try:
+        found: list[Taken] = sweep.gpu.together(
+            "span", [candidate], visit, timeout_s=SPAN_TIMEOUT_S
+        )
+    except WorkerFailure as failure:
+        sweep.failed(candidate.row, failure)
+        return None
+    return [sweep.gpu.with_telemetry(taken) for taken in found]

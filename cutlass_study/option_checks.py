@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
+from cutlass_study.axes import split_values
 from cutlass_study.config import UsageError
-from cutlass_study.space import split_values
 from cutlass_study.sweep_command import SweepCall, check_form
 
 
@@ -39,12 +38,3 @@ def given_archs(texts: Sequence[str] | None) -> tuple[str, ...]:
     if texts and not archs:
         raise UsageError("--arch is empty; give one such as sm_89, or leave it out")
     return archs
-
-
-def given_path(text: str | None, option: str) -> Path | None:
-    """A path from the command line, where an empty one would silently be the current folder."""
-    if text is None:
-        return None
-    if not text.strip():
-        raise UsageError(f"{option} is empty; give a path, or leave it out")
-    return Path(text)

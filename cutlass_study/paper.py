@@ -18,13 +18,20 @@ from typing import Any
 
 import typst
 
-from cutlass_study import audit_report, model_report, roofline_report
+from cutlass_study import (
+    audit_report,
+    experiment_report,
+    model_report,
+    repeatability_report,
+    roofline_report,
+)
 from cutlass_study.paper_values import values
 from cutlass_study.records import EnvironmentProblem
-from cutlass_study.render import RenderReport, render_all
+from cutlass_study.render import render_all
 from cutlass_study.study_data import DataError, StudyData, load
 
 TEMPLATE = "study.typ"
+INCLUDED = ("experiments.typ", "parts.typ")
 REFERENCE = "h200"  # the recorded device that other devices are shown beside
 
 
@@ -54,19 +61,21 @@ def _captions(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _assemble(data: StudyData, project: Path, folder: Path) -> RenderReport:
-    """Everything the template reads, written into `folder`."""
+def _assemble(data: StudyData, project: Path, folder: Path) -> tuple[tuple[str, str], ...]:
+    """Everything the template reads, written into `folder`; what could not be shown, and why."""
     static = _static_of(project)
     report = render_all(data, folder / "figures")
     tree = values(data, static)
     tree["captions"] = _captions(folder / "figures")
     tree["roofline"] = roofline_report.section(data, folder / "figures")
     tree["models"] = model_report.section(data, folder / "figures")
+    tree["experiments"] = experiment_report.section(data, folder / "figures")
+    tree["repeats"], refused = repeatability_report.section(data, project, folder / "figures")
     tree["audit"] = audit_report.section(data, static, project)
     reference = _reference_of(project, data)
     tree["reference"] = values(reference, static) if reference else None
     (folder / "values.json").write_text(json.dumps(tree, indent=1), encoding="utf-8")
-    return report
+    return report.left_out + refused
 
 
 @contextmanager
@@ -89,15 +98,19 @@ def _replacing(out: Path) -> Iterator[Path]:
 
 def build(data_folder: Path, project: Path, out: Path) -> PaperReport:
     """Make the PDF of `data_folder`'s study. Raises `DataError` and `EnvironmentProblem`."""
-    template = project / "paper" / TEMPLATE
-    if not template.is_file():
-        raise EnvironmentProblem(f"'{template}' is missing; run in a complete clone of the project")
+    templates = [project / "paper" / name for name in (TEMPLATE, *INCLUDED)]
+    for template in templates:
+        if not template.is_file():
+            raise EnvironmentProblem(
+                f"'{template}' is missing; run in a complete clone of the project"
+            )
     data = load(data_folder)
     if data.device is None:
         raise DataError(f"'{data_folder}' holds nothing measured, so there is no study to print")
     with _replacing(out) as part, tempfile.TemporaryDirectory(prefix="cutlass-study-") as name:
         folder = Path(name)
-        report = _assemble(data, project, folder)
-        shutil.copy(template, folder / TEMPLATE)
+        left_out = _assemble(data, project, folder)
+        for template in templates:
+            shutil.copy(template, folder)
         typst.compile(str(folder / TEMPLATE), output=str(part), root=name)
-    return PaperReport(out, report.left_out)
+    return PaperReport(out, left_out)

@@ -5,13 +5,13 @@ A value that the data can't give is `None`, and the template leaves its sentence
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
 
 from cutlass_study.comparisons import control, epilogue_effect, measured_rows, paired_ratio
+from cutlass_study.paper_numbers import number, ratio_interval, ratio_percent
 from cutlass_study.peaks import Accumulate, nominal_flop_per_clk_sm
 from cutlass_study.study_data import StudyData
 from cutlass_study.views import NothingToShow, StudyView, make_views
@@ -19,27 +19,6 @@ from cutlass_study.views import NothingToShow, StudyView, make_views
 Tree = dict[str, Any]
 STUDY_TILES = ("256x128x32", "128x128x32")  # of the primary document
 MIB = 2**20
-
-
-def _number(value: Any, digits: int) -> str | None:
-    """A rounded number as text, or `None` for an absent one."""
-    if value is None or pd.isna(value) or not math.isfinite(value):
-        return None
-    return f"{value:.{digits}f}"
-
-
-def _percent(ratio: Any, digits: int = 1) -> str | None:
-    """A ratio as signed percent: 1.013 → `+1.3 %`."""
-    if ratio is None or pd.isna(ratio):
-        return None
-    return f"{100 * (float(ratio) - 1):+.{digits}f} %".replace("-", "−")
-
-
-def _interval(low: Any, high: Any) -> str | None:
-    """An interval of ratios as percent."""
-    if low is None or pd.isna(low) or pd.isna(high):
-        return None
-    return f"{_percent(low, 2)} to {_percent(high, 2)}"
 
 
 def device(data: StudyData) -> Tree:
@@ -54,8 +33,8 @@ def device(data: StudyData) -> Tree:
         "l2": f"{found.l2_bytes / MIB:.0f} MiB",
         "smem_per_sm": f"{found.smem_per_sm / 1024:.0f} KiB",
         "smem_optin": f"{found.smem_per_block_optin} B",
-        "max_clock": _number(found.max_sm_clock_mhz, 0),
-        "power_limit": _number(found.power_limit_w, 0),
+        "max_clock": number(found.max_sm_clock_mhz, 0),
+        "power_limit": number(found.power_limit_w, 0),
         "driver": found.driver_version,
         "cuda": found.cuda_driver_version,
         "system": found.operating_system,
@@ -75,10 +54,10 @@ def ceilings(data: StudyData) -> list[Tree]:
             {
                 "name": found["name"],
                 "value": f"{found['value']:.0f} {found['unit']}",
-                "clock": _number(found["sm_clock_mhz"], 0),
-                "rate": _number(rate, 0),
+                "clock": number(found["sm_clock_mhz"], 0),
+                "rate": number(rate, 0),
                 "nominal": str(nominal) if nominal else None,
-                "share": _number(100 * rate / nominal, 1) if rate and nominal else None,
+                "share": number(100 * rate / nominal, 1) if rate and nominal else None,
             }
         )
     return rows
@@ -88,15 +67,15 @@ def _row(row: Any) -> Tree:
     return {
         "label": str(row["label"]),
         "name": str(row["name"]),
-        "tflops": _number(row["tflops"], 1),
-        "ratio": _percent(row["ratio_to_cublas"]),
-        "interval": _interval(row["ratio_low"], row["ratio_high"]),
-        "clock": _number(row["sm_clock_mhz"], 0),
-        "power": _number(row["power_w"], 0),
-        "energy": _number(row.get("energy_j"), 2),
-        "rate": _number(row.get("flop_per_clk_sm"), 0),
-        "share": _number(100 * row["peak_share"], 1),
-        "ctas": _number(row["ctas_per_sm"], 0),
+        "tflops": number(row["tflops"], 1),
+        "ratio": ratio_percent(row["ratio_to_cublas"]),
+        "interval": ratio_interval(row["ratio_low"], row["ratio_high"]),
+        "clock": number(row["sm_clock_mhz"], 0),
+        "power": number(row["power_w"], 0),
+        "energy": number(row.get("energy_j"), 2),
+        "rate": number(row.get("flop_per_clk_sm"), 0),
+        "share": number(100 * row["peak_share"], 1),
+        "ctas": number(row["ctas_per_sm"], 0),
     }
 
 
@@ -124,11 +103,11 @@ def depth(view: StudyView, regime: str, tile: str) -> Tree | None:
     paired = paired_ratio(samples, str(by_stage["4"]["name"]), str(by_stage["3"]["name"]))
     return {
         "tile": tile.replace("x", "×"),
-        "stages": {s: _number(row["tflops"], 1) for s, row in by_stage.items()},
-        "ctas": {s: _number(row["ctas_per_sm"], 0) for s, row in by_stage.items()},
-        "registers": {s: _number(row["registers"], 0) for s, row in by_stage.items()},
-        "change": _percent(paired[0]) if paired else None,
-        "interval": _interval(paired[1], paired[2]) if paired else None,
+        "stages": {s: number(row["tflops"], 1) for s, row in by_stage.items()},
+        "ctas": {s: number(row["ctas_per_sm"], 0) for s, row in by_stage.items()},
+        "registers": {s: number(row["registers"], 0) for s, row in by_stage.items()},
+        "change": ratio_percent(paired[0]) if paired else None,
+        "interval": ratio_interval(paired[1], paired[2]) if paired else None,
         "loses": bool(paired and paired[2] < 1),
         "gains": bool(paired and paired[1] > 1),
     }
@@ -142,7 +121,11 @@ def _widths(view: StudyView, regime: str) -> Tree | None:
     if effect.empty:
         return None
     low, high = effect["ratio"].min(), effect["ratio"].max()
-    return {"low": _percent(low), "high": _percent(high), "groups": str(effect["group"].nunique())}
+    return {
+        "low": ratio_percent(low),
+        "high": ratio_percent(high),
+        "groups": str(effect["group"].nunique()),
+    }
 
 
 def _host(rows: pd.DataFrame) -> str | None:
@@ -150,7 +133,7 @@ def _host(rows: pd.DataFrame) -> str | None:
     row = control(rows)
     if row is None or pd.isna(row["host_time_ms"]):
         return None
-    return _percent(row["host_time_ms"] / row["time_ms"], 2)
+    return ratio_percent(row["host_time_ms"] / row["time_ms"], 2)
 
 
 def _clocks(view: StudyView, regime: str) -> Tree | None:
@@ -159,13 +142,19 @@ def _clocks(view: StudyView, regime: str) -> Tree | None:
     if samples.empty:
         return None
     return {
-        "delivered_low": _number(samples["sm_clock_mhz"].quantile(0.05), 0),
-        "delivered_high": _number(samples["sm_clock_mhz"].quantile(0.95), 0),
-        "nvml": _number(samples["nvml_clock_mhz"].median(), 0),
-        "power": _number(samples["power_w"].median(), 0),
+        "delivered_low": number(samples["sm_clock_mhz"].quantile(0.05), 0),
+        "delivered_high": number(samples["sm_clock_mhz"].quantile(0.95), 0),
+        "nvml": number(samples["nvml_clock_mhz"].median(), 0),
+        "power": number(samples["power_w"].median(), 0),
         "samples": str(len(samples)),
         "rejected": str(int((samples["rejected"] != "").sum())),
     }
+
+
+def _block_s(view: StudyView, regime: str) -> str | None:
+    """Median length of a sample's timed region in seconds."""
+    samples = view.samples[view.samples["regime"] == regime]
+    return number((samples["time_ms"] * samples["launches"]).median() / 1000, 1)
 
 
 def _half_widths(rows: pd.DataFrame) -> Tree | None:
@@ -175,8 +164,8 @@ def _half_widths(rows: pd.DataFrame) -> Tree | None:
         return None
     half = (known["ratio_high"] - known["ratio_low"]) / 2 / known["ratio_to_cublas"]
     return {
-        "median": _number(100 * half.median(), 2),
-        "p95": _number(100 * half.quantile(0.95), 2),
+        "median": number(100 * half.median(), 2),
+        "p95": number(100 * half.quantile(0.95), 2),
         "rows": str(len(known)),
     }
 
@@ -197,6 +186,7 @@ def regime(view: StudyView, name: str) -> Tree:
         "widths": _widths(view, name),
         "host": _host(rows),
         "clocks": _clocks(view, name),
+        "block": _block_s(view, name),
         "half_widths": _half_widths(rows),
     }
 
@@ -219,11 +209,11 @@ def _static_rows(static: StudyData, arch: str) -> Iterable[Tree]:
         yield {
             "tile": str(row["threadblock_shape"]).replace("x", "×"),
             "stages": str(row["stages"]),
-            "registers": _number(row["registers"], 0),
-            "threads": _number(row["threads"], 0),
-            "smem": _number(row["smem_bytes"], 0),
-            "ctas": _number(row["ctas_per_sm"], 0),
-            "occupancy": _number(100 * row["occupancy"], 1),
+            "registers": number(row["registers"], 0),
+            "threads": number(row["threads"], 0),
+            "smem": number(row["smem_bytes"], 0),
+            "ctas": number(row["ctas_per_sm"], 0),
+            "occupancy": number(100 * row["occupancy"], 1),
             "limiter": str(row["limiter"]),
         }
 

@@ -20,6 +20,7 @@ from cutlass_study.columns import Value, identity_key, identity_values
 from cutlass_study.conditions import INTERLEAVED, SERIAL
 from cutlass_study.config import GemmProblem
 from cutlass_study.csv_files import csv_bytes, csv_text, write_all
+from cutlass_study.device_file import read_device_file
 from cutlass_study.drift import control_drifts
 from cutlass_study.records import (
     FAILED,
@@ -119,8 +120,8 @@ def export(
 def _keep_previous(directory: Path, summary: dict[str, Any]) -> None:
     """Move the export of an earlier campaign aside: it is somebody's measurement."""
     try:
-        earlier = json.loads((directory / DEVICE_FILE).read_text(encoding="utf-8"))["runs"]
-    except (OSError, ValueError, KeyError):
+        earlier = read_device_file(directory / DEVICE_FILE)[0].get("runs", [])
+    except (OSError, ValueError):
         return
     now = summary["runs"]
     if not earlier or (now and now[0]["started_at"] == earlier[0]["started_at"]):
@@ -308,16 +309,16 @@ def _summary(
 
 
 def refuse_foreign_folder(directory: Path, device: DeviceRecord) -> None:
+    """Raise EnvironmentProblem where the folder holds another device's records, or static ones."""
     try:
-        text = (directory / DEVICE_FILE).read_text(encoding="utf-8")
-        stored = DeviceRecord(**json.loads(text)["device"])
+        _, stored = read_device_file(directory / DEVICE_FILE)
     except FileNotFoundError:
         if (directory / RESULTS_FILE).exists():
             raise EnvironmentProblem(
                 f"'{directory}' holds static records; give measured results another folder"
             ) from None
         return
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise EnvironmentProblem(
             f"'{directory / DEVICE_FILE}' can't be read as a device's record, so the folder is "
             "left as it is; give another folder or move it away"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +17,7 @@ from cutlass_study.records import EnvironmentProblem
 from cutlass_study.table_formats import Table
 from cutlass_study.views import NothingToShow, StudyRecords, StudyView, make_views
 
-if TYPE_CHECKING:  # drawing is imported when tables are safe on disk
+if TYPE_CHECKING:  # drawing is imported when tables are made
     from cutlass_study.style import Figure
 
 CAPTIONS = "captions.json"
@@ -115,14 +116,41 @@ def _renamed(
 
 
 def render_all(data: StudyRecords, out_dir: Path, problem: str | None = None) -> RenderReport:
-    """Write every table and figure of `data` into `out_dir`, tables first, and their captions.
+    """Write every table and figure of `data` into `out_dir`, and their captions: all or none.
 
     Files of an earlier rendering there that are not made again are removed, so that no picture of
     other data stays behind. Raises `EnvironmentProblem` if the folder can't be written.
     """
+    left_out: list[tuple[str, str]] = []
+    if data.experiment:
+        tables_wanted: Iterable[TableJob] = [
+            TableJob(data.experiment, partial(experiment_tables.table, data))
+        ]
+        return render_jobs(tables_wanted, partial(_experiment_figures, data), out_dir)
+    try:
+        views = make_views(data, problem)
+    except NothingToShow as nothing:
+        return RenderReport((), (), (), (("all tables and figures", str(nothing)),))
+    if not _measured(views):
+        why = "nothing in this data was measured"
+        left_out.append(("tables and figures of throughput, clocks and drift", why))
+    return render_jobs(table_jobs(views), partial(figure_jobs, views), out_dir, left_out)
+
+
+def render_jobs(
+    tables_wanted: Iterable[TableJob],
+    figures_wanted: Callable[[], Iterator[FigureJob]],
+    out_dir: Path,
+    left_out: Iterable[tuple[str, str]] = (),
+) -> RenderReport:
+    """Write these tables and figures into `out_dir`, as `render_all` does.
+
+    `left_out` is what the caller already knows to be missing, for the report. Raises
+    `EnvironmentProblem` if the folder can't be written.
+    """
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
-        return _render(data, out_dir, problem)
+        return _render(tables_wanted, figures_wanted, out_dir, list(left_out))
     except OSError as error:
         what = error.strerror or error
         raise EnvironmentProblem(
@@ -130,32 +158,28 @@ def render_all(data: StudyRecords, out_dir: Path, problem: str | None = None) ->
         ) from error
 
 
-def _render(data: StudyRecords, out_dir: Path, problem: str | None) -> RenderReport:
-    left_out: list[tuple[str, str]] = []
+def _render(
+    tables_wanted: Iterable[TableJob],
+    figures_wanted: Callable[[], Iterator[FigureJob]],
+    out_dir: Path,
+    left_out: list[tuple[str, str]],
+) -> RenderReport:
     captions: dict[str, str] = {}
-    before = _earlier_names(out_dir)
-    if data.experiment:
-        tables_wanted: Iterable[TableJob] = [
-            TableJob(data.experiment, partial(experiment_tables.table, data))
-        ]
-        figures_wanted = partial(_experiment_figures, data)
-    else:
-        try:
-            views = make_views(data, problem)
-        except NothingToShow as nothing:
-            return RenderReport((), (), (), (("all tables and figures", str(nothing)),))
-        if not _measured(views):
-            why = "nothing in this data was measured"
-            left_out.append(("tables and figures of throughput, clocks and drift", why))
-        tables_wanted, figures_wanted = table_jobs(views), partial(figure_jobs, views)
-    table_paths = _write_tables(tables_wanted, out_dir, captions, left_out)
-    figure_paths = _write_figures(figures_wanted, out_dir, captions, left_out)
-    written = {path.name for path in (*table_paths, *figure_paths)}
-    for name in before:
-        if name not in written:
-            (out_dir / name).unlink(missing_ok=True)
-    caption_paths = _write_captions(out_dir, captions, sorted(written))
-    return RenderReport(tuple(table_paths), tuple(figure_paths), caption_paths, tuple(left_out))
+    # All are made aside first: a disk that fills up must not leave old and new side by side.
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=out_dir) as name:
+        aside = Path(name)
+        table_paths = _write_tables(tables_wanted, aside, captions, left_out)
+        figure_paths = _write_figures(figures_wanted, aside, captions, left_out)
+        written = {path.name for path in (*table_paths, *figure_paths)}
+        caption_paths = _write_captions(aside, captions, sorted(written))
+        stale = [file for file in _earlier_names(out_dir) if file not in written]
+        tables, figures, captioned = (
+            tuple(path.replace(out_dir / path.name) for path in paths)
+            for paths in (table_paths, figure_paths, caption_paths)
+        )
+        for file in stale:
+            (out_dir / file).unlink(missing_ok=True)
+    return RenderReport(tables, figures, captioned, tuple(left_out))
 
 
 def _write_tables(

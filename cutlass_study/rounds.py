@@ -15,7 +15,8 @@ from cutlass_study.records import Identity, Regime, RowOutcome, Sample
 # noisy as what is compared with it, so it is sampled more often there.
 CONTROL_EVERY: dict[Regime, int] = {"burst": 12, "sustained": 6}
 TARGET_HALF_WIDTH: dict[Regime, float] = {"burst": 0.002, "sustained": 0.01}
-MIN_ROUNDS: dict[Regime, int] = {"burst": 12, "sustained": 6}
+# 8 rounds are the fewest in which a sign test can decide between several pairs: 2·0.5^8 = 0.8 %.
+MIN_ROUNDS: dict[Regime, int] = {"burst": 12, "sustained": 8}
 MAX_ROUNDS: dict[Regime, int] = {"burst": 400, "sustained": 100}
 LEAST_GAP_S, MOST_GAP_S = 0.02, 0.5
 STEADY_CLOCK = 0.02  # relative: a control this far off its own median means an unrested card

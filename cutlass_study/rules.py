@@ -1,16 +1,32 @@
-"""Legality of the `sm80` family and of what all families share, decided before compiling.
+"""Legality of the `sm80` family, decided before compiling.
 
 Each rule is one function that cites its source and returns `None` or a reason with the numbers.
-The C++ static assertions behind them are the backup, not the check.
+The C++ static assertions behind them are the backup, not the check. Here are those of tiles, warps
+and thread maps, and the list of all; `alignment_rules` and `sm80_resources` hold the others.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
+from cutlass_study.alignment_rules import (
+    cp_async_width,
+    epilogue_access,
+    k_alignment,
+    operand_alignment,
+    output_alignment,
+)
 from cutlass_study.config import GemmConfig, GemmProblem, Shape, format_shape
 from cutlass_study.gpus import GpuLimits
+from cutlass_study.sm80_resources import (
+    accumulator_registers,
+    grid_rows,
+    shared_memory,
+    sm80_arch,
+    thread_count,
+    threads,
+    warp_counts,
+)
 from cutlass_study.thread_maps import (
     MAX_PREDICATES,
     SWIZZLED_COLUMNS,
@@ -21,54 +37,8 @@ from cutlass_study.thread_maps import (
 )
 
 INSTRUCTION_SHAPE: Shape = (16, 8, 16)  # mma.sync.m16n8k16, the FP16 shape of arch::Sm80
-MAX_GRID_Y = 65535  # CUDA's limit of blocks along y
-MAX_ACCESS_BYTES = 16  # widest global load or store of a thread
 
 Rule = Callable[[GemmConfig, GemmProblem, GpuLimits], str | None]
-
-
-def warp_counts(config: GemmConfig) -> Shape:
-    """Warps along M, N and K (K > 1 is CUTLASS's sliced-K)."""
-    tile, warp = config.threadblock_shape, config.warp_shape
-    assert tile and warp
-    return tile[0] // warp[0], tile[1] // warp[1], tile[2] // warp[2]
-
-
-def threads(config: GemmConfig) -> int:
-    m, n, k = warp_counts(config)
-    return 32 * m * n * k
-
-
-def mainloop_bytes(config: GemmConfig) -> int:
-    """Shared memory of the main loop: stages × (A tile + B tile) in FP16."""
-    assert config.threadblock_shape and config.stages
-    m, n, k = config.threadblock_shape
-    return config.stages * (m + n) * k * 2
-
-
-def epilogue_bytes(config: GemmConfig, problem: GemmProblem) -> int:
-    """Shared memory of the epilogue.
-
-    Source: `EpilogueBase::SharedStorage`: 8 rows per warp row and fragment, columns padded by 8
-    FP32. Two fragments an iteration exist only for FP32 width 4 and FP16 width 8
-    (`DefaultIteratorsTensorOp`), and not with sliced-K.
-    """
-    assert config.threadblock_shape
-    warps_m, _, warps_k = warp_counts(config)
-    wide = (problem.output, config.epilogue_width) in (("f32", 4), ("f16", 8))
-    fragments = 2 if wide and warps_k == 1 else 1
-    return 8 * warps_m * warps_k * fragments * (config.threadblock_shape[1] + 8) * 4
-
-
-def sm80_smem_bytes(config: GemmConfig, problem: GemmProblem) -> int:
-    """Dynamic shared memory per CTA in bytes: `union SharedStorage`, so the larger of the two."""
-    return max(mainloop_bytes(config), epilogue_bytes(config, problem))
-
-
-def sm80_arch(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
-    """cp.async and mma.m16n8k16 exist from compute capability 8.0 on."""
-    number = int(limits.arch.removeprefix("sm_").rstrip("a"))
-    return None if number >= 80 else f"the sm80 family needs sm_80 or later, not {limits.arch}"
 
 
 def warp_divides_tile(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
@@ -136,14 +106,6 @@ def row_major_b(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> 
     return None
 
 
-def thread_count(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
-    """CUDA's limit of threads per block."""
-    count = threads(config)
-    if count > limits.threads_per_block:
-        return f"needs {count} threads, limit {limits.threads_per_block}"
-    return None
-
-
 def _load_maps(config: GemmConfig, problem: GemmProblem) -> dict[str, LoadMap]:
     """Operand → thread map; `kWarpThreadArrangement…` in gemm/threadblock/default_mma_core_sm80.h.
 
@@ -206,116 +168,6 @@ def mixed_epilogue(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) 
     return None
 
 
-def accumulator_registers(
-    config: GemmConfig, problem: GemmProblem, limits: GpuLimits
-) -> str | None:
-    """Each thread holds warp M·N/32 FP32 accumulators in registers, besides everything else."""
-    warp = config.warp_shape
-    assert warp
-    need = warp[0] * warp[1] // 32
-    if need >= limits.registers_per_thread:
-        return (
-            f"warp tile {format_shape(warp)} needs {need} accumulator registers per thread, "
-            f"limit {limits.registers_per_thread}"
-        )
-    total = need * threads(config)
-    if total > limits.registers_per_sm:
-        return f"needs {total} accumulator registers per CTA, limit {limits.registers_per_sm}"
-    return None
-
-
-def shared_memory(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
-    """CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN."""
-    need = sm80_smem_bytes(config, problem)
-    if need > limits.smem_per_block_optin:
-        return f"needs {need} B of shared memory, limit {limits.smem_per_block_optin} B"
-    return None
-
-
-def cp_async_width(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
-    """cp.async copies 4, 8 or 16 bytes; the multistage main loop (S >= 3) uses it."""
-    assert config.stages and config.alignment
-    if config.stages >= 3 and config.alignment < 2:
-        return (
-            f"cp.async needs at least 4 bytes, alignment {config.alignment} gives "
-            f"{2 * config.alignment}; use alignment 2 or S=2"
-        )
-    return None
-
-
-def epilogue_access(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
-    """A thread stores at most 16 bytes at once; a wider one compiles to the same code."""
-    assert config.epilogue_width
-    wide = config.epilogue_width * problem.output_bytes
-    if wide > MAX_ACCESS_BYTES:
-        return (
-            f"epilogue width {config.epilogue_width} is {wide} bytes per access, "
-            f"limit {MAX_ACCESS_BYTES}"
-        )
-    return None
-
-
-def _widest(limit: int, *extents: int) -> int:
-    """The widest access of at most `limit` (a power of two) elements that divides every extent."""
-    return math.gcd(limit, *extents)
-
-
-def _alignment_remedy(config: GemmConfig, problem: GemmProblem) -> str:
-    """What to do where K or a leading dimension of A or B does not fit the alignment."""
-    if config.family == "sm90":
-        return f"TMA needs multiples of {VECTOR}, so change the problem or use family sm80"
-    width = _widest(VECTOR, problem.k, *problem.leading_dimensions[:2])
-    if width == 1 and config.stages != 2:
-        return "use alignment 1 with S=2"
-    return f"use alignment {width}"
-
-
-def _output_remedy(config: GemmConfig, problem: GemmProblem) -> str:
-    width = _widest(MAX_ACCESS_BYTES // problem.output_bytes, problem.leading_dimensions[2])
-    other = "epilogue nosmem with " if config.epilogue == "tma" else ""
-    return f"use {other}epilogue width {width}"
-
-
-def operand_alignment(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
-    """Vector accesses need every row or column of A and B to start at a multiple of the width."""
-    assert config.alignment
-    lda, ldb, _ = problem.leading_dimensions
-    for operand, leading in (("A", lda), ("B", ldb)):
-        if leading % config.alignment:
-            return (
-                f"leading dimension {leading} of {operand} is not a multiple of "
-                f"alignment {config.alignment}; {_alignment_remedy(config, problem)}"
-            )
-    return None
-
-
-def k_alignment(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
-    """K itself must be a multiple of the width, however A is padded.
-
-    Source: `PredicatedTileAccessIterator` visits the K residue first and then steps by it, so all
-    later loads would be misaligned; `GemmUniversal::can_implement` and TMA ask the same.
-    """
-    assert config.alignment
-    if problem.k % config.alignment:
-        return (
-            f"K={problem.k} is not a multiple of alignment {config.alignment}; "
-            f"a padded leading dimension does not help; {_alignment_remedy(config, problem)}"
-        )
-    return None
-
-
-def output_alignment(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
-    """D's rows must start at multiples of the epilogue width."""
-    assert config.epilogue_width
-    leading = problem.leading_dimensions[2]
-    if leading % config.epilogue_width:
-        return (
-            f"leading dimension {leading} of D is not a multiple of "
-            f"epilogue width {config.epilogue_width}; {_output_remedy(config, problem)}"
-        )
-    return None
-
-
 def split_k_slices(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
     """Every slice of K needs at least one K tile."""
     assert config.split_k and config.threadblock_shape
@@ -325,13 +177,6 @@ def split_k_slices(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) 
     if config.split_k > 1 and problem.output == "f16":
         return "serial split-K would round partial sums to FP16"
     return None
-
-
-def grid_rows(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
-    """Columns of tiles lie along the grid's y (GemmIdentityThreadblockSwizzle), limit 65535."""
-    assert config.threadblock_shape
-    tiles = -(-problem.n // config.threadblock_shape[1])
-    return None if tiles <= MAX_GRID_Y else f"needs {tiles} columns of tiles, limit {MAX_GRID_Y}"
 
 
 SM80_RULES: tuple[Rule, ...] = (

@@ -7,7 +7,7 @@ Python interface (`cutlass_library`) declare and emit the same kernel.
 from __future__ import annotations
 
 from cutlass_study.config import GemmConfig, GemmProblem, Shape
-from cutlass_study.rules import warp_counts
+from cutlass_study.sm80_resources import warp_counts
 
 PRELUDE = "sm80_prelude.hpp"
 EXPORTS = "sm80_exports.hpp"  # device code alone, for NVRTC

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutlass_study import peaks
+from cutlass_study.axes import Axes
 from cutlass_study.cache import KernelCache
+from cutlass_study.chosen_space import entries
 from cutlass_study.compile import Job
 from cutlass_study.footprint import fit_entries
 from cutlass_study.gpus import GpuLimits, limits_of
@@ -21,7 +23,7 @@ from cutlass_study.records import DeviceRecord
 from cutlass_study.render import RenderReport, render_all
 from cutlass_study.reporter import Reporter
 from cutlass_study.results import ResultsStore
-from cutlass_study.space import Axes, Entry, entries
+from cutlass_study.space import Entry
 from cutlass_study.study_data import StudyData, load
 from cutlass_study.sweep import Sweep, with_controls
 from cutlass_study.sweep_options import SweepOptions
@@ -149,6 +151,18 @@ def measure_ceilings(worker: Worker, store: ResultsStore, reporter: Reporter) ->
         reporter.message(f"the card's peaks are not measured: {failure}")
 
 
+def start_telemetry(device: DeviceRecord, reporter: Reporter) -> TelemetryLog:
+    """Begin to log the card; say so if other programs compute on it while ours measures."""
+    nvml = Nvml(device.uuid)
+    others = nvml.other_processes()
+    if others:
+        reporter.message(
+            f"{others} other process{'es' if others > 1 else ''} may compute on this GPU and "
+            "disturb the measurement; nvidia-smi lists them"
+        )
+    return TelemetryLog(nvml.read)
+
+
 def measure(
     request: Request,
     found: Sequence[Entry],
@@ -166,7 +180,7 @@ def measure(
     device = store.device()
     items = compiled(request, found, limits, reporter)
     items = with_controls(items, device.arch, request.options.inputs)
-    telemetry = TelemetryLog(Nvml(device.uuid).read)
+    telemetry = start_telemetry(device, reporter)
     try:
         measure_ceilings(worker, store, reporter)
         Sweep(worker, store, request.options, reporter, telemetry).run(items)

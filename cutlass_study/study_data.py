@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
 import math
 import zlib
 from collections.abc import Sequence
@@ -18,6 +17,8 @@ from typing import Any, get_args
 import pandas as pd
 
 from cutlass_study.columns import FLOAT_COLUMNS, INTEGER_COLUMNS, identity_from_values
+from cutlass_study.config import UsageError, shown
+from cutlass_study.device_file import read_device_file
 from cutlass_study.records import (
     IDENTITY_COLUMNS,
     NEWER_COLUMNS,
@@ -28,7 +29,6 @@ from cutlass_study.records import (
     Regime,
     Sample,
 )
-from cutlass_study.schema import SCHEMA_VERSION
 
 DEVICE_FILE, RESULTS_FILE, SAMPLES_FILE = "device.json", "results.csv", "samples.csv.gz"
 RESULT_KEY = ("name", "arch", "distribution", "seed", "regime", "condition")
@@ -37,10 +37,12 @@ _NEVER_EMPTY = frozenset(
     ("name", "family", "arch", "m", "n", "k", "seed", "outcome", "round", "launches")
 )
 _TFLOPS_TOLERANCE = 1e-3  # times and TFLOPS are written to six digits or more
-_TIMES = frozenset(("time_ms", "host_time_ms", "host_ms", "tflops", "time_iqr_ms"))
+_MAY_BE_NEGATIVE = frozenset(("alpha", "beta", "temperature_c"))
+_MAY_BE_INFINITE = frozenset(("max_abs_error", "max_rel_error"))
+_LARGEST = 2**63 - 1  # a whole number that fits into 64 bits
 
 
-class DataError(ValueError):
+class DataError(UsageError):
     """A published folder can't be used as it is; the message is one sentence fit to print."""
 
 
@@ -144,18 +146,11 @@ def _missing(path: Path, why: str) -> DataError:
 
 def _device(path: Path) -> tuple[dict[str, Any], DeviceRecord]:
     try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-        version = summary["schema_version"]
-        if version != SCHEMA_VERSION:
-            raise DataError(
-                f"'{path}' has schema version {version}, this toolkit reads {SCHEMA_VERSION}; "
-                + _AGAIN
-            )
-        return summary, DeviceRecord(**summary["device"])
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
-        raise DataError(
-            f"'{path}' is no device record ({type(error).__name__}: {error}); {_AGAIN}"
-        ) from error
+        return read_device_file(path)
+    except OSError as error:
+        raise DataError(f"'{path}' can't be read ({error.strerror or error})") from error
+    except ValueError as error:
+        raise DataError(f"'{path}' {error}; {_AGAIN}") from error
 
 
 def _frame(path: Path, columns: Sequence[str]) -> pd.DataFrame:
@@ -193,8 +188,10 @@ def _lines(path: Path) -> list[list[str]]:
         raise _missing(path, "every data folder has it") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"'{path}' is cut short or damaged ({error}); {_AGAIN}") from error
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"'{path}' can't be read ({error})") from error
+    except OSError as error:
+        raise DataError(f"'{path}' can't be read ({error.strerror or error})") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"'{path}' can't be read ({error}); {_AGAIN}") from error
 
 
 def _typed(lines: list[list[str]], columns: Sequence[str], path: Path) -> pd.DataFrame:
@@ -202,17 +199,13 @@ def _typed(lines: list[list[str]], columns: Sequence[str], path: Path) -> pd.Dat
     for index, column in enumerate(columns):
         texts = [line[index] for line in lines]
         if column in _NEVER_EMPTY and "" in texts:
-            raise DataError(f"row {texts.index('') + 2} of '{path}' has no {column}")
+            raise DataError(f"row {texts.index('') + 2} of '{path}' has no {column}; {_AGAIN}")
         if column not in INTEGER_COLUMNS and column not in FLOAT_COLUMNS:
             frame[column] = pd.Series(texts, dtype="str")
             continue
-        whole = column in INTEGER_COLUMNS
         numbers = [_number(text, column, path, row) for row, text in enumerate(texts, start=2)]
-        if whole:
-            exact = [None if text == "" else int(text) for text in texts]
-            frame[column] = pd.Series(exact, dtype="Int64")
-        else:
-            frame[column] = pd.Series(numbers, dtype="float64")
+        kind = "Int64" if column in INTEGER_COLUMNS else "float64"
+        frame[column] = pd.Series(numbers, dtype=kind)
     return pd.DataFrame(frame)
 
 
@@ -221,15 +214,20 @@ def _number(text: str, column: str, path: Path, row: int) -> float | None:
     if text == "":
         return None
     try:
-        value = float(int(text)) if column in INTEGER_COLUMNS else float(text)
+        number = int(text) if column in INTEGER_COLUMNS else float(text)
+        why = _why_impossible(number, column)
     except ValueError:
-        raise DataError(f"row {row} of '{path}' has {column} '{text}', no number") from None
-    errors_may_be_infinite = column in ("max_abs_error", "max_rel_error")
-    if math.isnan(value) or (math.isinf(value) and not errors_may_be_infinite):
-        raise DataError(f"row {row} of '{path}' has {column} '{text}': no measurement gives that")
-    if column in _TIMES and value < 0:
-        raise DataError(f"row {row} of '{path}' has {column} {text}: it can't be negative")
-    return value
+        why = ", no number"
+    if why:
+        raise DataError(f"row {row} of '{path}' has {column} '{shown(text)}'{why}; {_AGAIN}")
+    return number
+
+
+def _why_impossible(number: float, column: str) -> str:
+    if number < 0 and column not in _MAY_BE_NEGATIVE:
+        return ": it can't be negative"
+    possible = number <= _LARGEST or (math.isinf(number) and column in _MAY_BE_INFINITE)
+    return "" if possible else ": no measurement gives that"
 
 
 def _check_results(results: pd.DataFrame, path: Path) -> None:
@@ -246,7 +244,7 @@ def _check_results(results: pd.DataFrame, path: Path) -> None:
     zero = results["time_ms"] == 0
     if (empty | zero).any():
         name = results.loc[empty | zero, "name"].iloc[0]
-        raise DataError(f"'{path}' has {name} as measured, but without a time above 0")
+        raise DataError(f"'{path}' has {name} as measured, but without a time above 0; {_AGAIN}")
     _check_tflops(results, path)
     _check_identities(results, path)
 
@@ -290,7 +288,10 @@ def _check_samples(samples: pd.DataFrame, path: Path) -> None:
     bad = samples["time_ms"].isna() | ((samples["time_ms"] == 0) & (samples["rejected"] == ""))
     if bad.any():
         row = int(bad.to_numpy().argmax()) + 2
-        raise DataError(f"row {row} of '{path}' has no time above 0 and was not rejected")
+        raise DataError(f"row {row} of '{path}' has no time above 0 and was not rejected; {_AGAIN}")
+    if (samples["launches"] < 1).any():
+        row = int((samples["launches"] < 1).to_numpy().argmax()) + 2
+        raise DataError(f"row {row} of '{path}' has launches 0, so nothing was timed; {_AGAIN}")
 
 
 def _check_sample_names(samples: pd.DataFrame, results: pd.DataFrame, path: Path) -> None:
@@ -308,7 +309,7 @@ def _check_words(column: pd.Series[Any], allowed: Sequence[str], path: Path) -> 
     if len(unknown):
         raise DataError(
             f"row {unknown.index[0] + 2} of '{path}' has {column.name} '{unknown.iloc[0]}', which "
-            f"is none of {', '.join(word for word in allowed if word)}"
+            f"is none of {', '.join(word for word in allowed if word)}; {_AGAIN}"
         )
 
 

@@ -49,6 +49,8 @@ FAMILY_LINES: dict[str, Look] = {
     "sm80": (BLUE, "o", SOLID),
     "sm90": (VERMILLION, "s", DASHED),
     "wmma": (GREEN, "^", DASH_DOT),
+    "simt": (ORANGE, "v", DOTTED),
+    "wgmma": (PURPLE, "P", DASHED),
     "cublas": (BLACK, "D", SOLID),
     "cublas_lt": (GREY, "X", DOTTED),
 }

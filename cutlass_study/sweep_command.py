@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from cutlass_study.axes import Axes
+from cutlass_study.chosen_space import entries
 from cutlass_study.config import UsageError
 from cutlass_study.gpus import limits_from, limits_of
 from cutlass_study.listing import render
 from cutlass_study.prepare import Inputs, Prepared, judge
 from cutlass_study.project import project_folder
 from cutlass_study.records import DeviceRecord, Distribution, EnvironmentProblem, Regime
-from cutlass_study.space import Axes, entries
 from cutlass_study.sweep_options import SweepOptions
 
 if TYPE_CHECKING:  # what only the longer ways need is imported there: --list answers at once
@@ -262,6 +263,7 @@ def _counted(counts: Mapping[str, int]) -> str:
 def _run_measured(call: SweepCall, worker: Worker, device: DeviceRecord) -> int:
     from cutlass_study import study
     from cutlass_study.export_folder import check_export_folder
+    from cutlass_study.gpu_lock import measuring_alone
     from cutlass_study.reporter import TerminalReporter
 
     request, limits = _request(call), limits_from(device)
@@ -274,7 +276,11 @@ def _run_measured(call: SweepCall, worker: Worker, device: DeviceRecord) -> int:
     results = call.results or output_folder() / STORE_NAME
     directory = call.export or output_folder() / study.slug(device.name)
     check_export_folder(directory, device)
-    with study.open_store(results, device, request) as store, TerminalReporter() as reporter:
+    with (
+        measuring_alone(device, say),
+        study.open_store(results, device, request) as store,
+        TerminalReporter() as reporter,
+    ):
         done = study.measure(request, found, limits, worker, store, directory, reporter)
     say(_counted(done.outcomes))
     print_files(directory, done.report)

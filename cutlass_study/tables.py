@@ -195,8 +195,17 @@ def resources(view: StudyView) -> Table:
     caption = (
         f"Resources and occupancy on {view.arch}, as compiled; {view.problem}. {len(rows)} "
         f"kernels, {spilling} with spills, {warned} with a ptxas performance warning."
-    )
+    ) + driver_check(rows)
     return Table(f"resources_{view.arch}", frame, caption, csv_only=("label",))
+
+
+def driver_check(rows: pd.DataFrame) -> str:
+    """How many of the computed CTAs per SM the CUDA driver confirmed, as a sentence; "" if none."""
+    asked = rows[rows["driver_ctas_per_sm"].notna()]
+    if asked.empty:
+        return ""
+    equal = int((asked["driver_ctas_per_sm"] == asked["ctas_per_sm"]).sum())
+    return f" The CUDA driver counts as many CTAs for {equal} of {len(asked)} loaded kernels."
 
 
 def occupancy_over_depth(view: StudyView) -> Table:
@@ -234,7 +243,7 @@ def scaling(view: StudyView) -> Table:
             for _, point in points.iterrows():
                 line = found.setdefault((str(regime), point["extent"]), {})
                 line[f"tflops_{series}"] = point["tflops"]
-                if series in ("sm80", "sm90", "wmma"):
+                if not series.startswith("cublas"):
                     line[f"ratio_to_cublas_{series}"] = point["ratio_to_cublas"]
                     line[f"ratio_low_{series}"] = point["ratio_low"]
                     line[f"ratio_high_{series}"] = point["ratio_high"]
@@ -244,7 +253,7 @@ def scaling(view: StudyView) -> Table:
     device = view.title.split(";")[0]
     caption = (
         f"Throughput over problem size M = N = K. {device}; {view.distribution} inputs. CUTLASS "
-        "and WMMA: the best configuration at each size."
+        "and hand-written kernels: the best configuration at each size."
     ) + launch_bound_note(rows)
     return Table("scaling", _filled(frame), caption)
 

@@ -98,6 +98,22 @@ class Nvml:
         milliwatts = self._ask(pynvml.nvmlDeviceGetEnforcedPowerLimit)
         return None if milliwatts is None else milliwatts / 1000
 
+    def other_processes(self) -> int | None:
+        """How many processes besides ours compute on the card; `None` where NVML can't tell.
+
+        One entry is our own GPU process. It can't be told by its number, which differs in a
+        container. What also draws there (a desktop on Windows) does not count.
+        """
+        if self._device is None:
+            return None
+        try:
+            computing = pynvml.nvmlDeviceGetComputeRunningProcesses(self._device)
+            drawing = pynvml.nvmlDeviceGetGraphicsRunningProcesses(self._device)
+        except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
+            return None
+        others = {process.pid for process in computing} - {process.pid for process in drawing}
+        return max(0, len(others) - 1)
+
     def driver_version(self) -> str:
         try:
             return str(pynvml.nvmlSystemGetDriverVersion())

@@ -63,8 +63,8 @@ def scaling(view: StudyView) -> Figure:
     device = view.title.split(";")[0]
     caption = (
         f"Throughput over problem size, square problems. {device}; {view.distribution} inputs; "
-        f"{' and '.join(regimes)} regime. CUTLASS and WMMA: the best configuration measured at "
-        f"each size, so a line may change configuration. {len(rows)} measured rows."
+        f"{' and '.join(regimes)} regime. CUTLASS and hand-written kernels: the best configuration "
+        f"measured at each size, so a line may change configuration. {len(rows)} measured rows."
     )
     return Figure("scaling", figure, caption)
 

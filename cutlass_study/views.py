@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pandas as pd
 
 from cutlass_study.columns import FLOAT_COLUMNS, INTEGER_COLUMNS
-from cutlass_study.config import GemmConfig, UsageError
+from cutlass_study.config import HAND_WRITTEN, GemmConfig, UsageError
 from cutlass_study.records import RESULT_COLUMNS, SAMPLE_COLUMNS, DeviceRecord
 
 STATES = ("measured", "infeasible", "failed", "duplicate", "not measured")
@@ -21,8 +21,10 @@ FAMILY_TITLES = {
     "sm90": "CUTLASS sm90",
     "cublas": "cuBLAS",
     "wmma": "WMMA",
+    "simt": "SIMT",
+    "wgmma": "WGMMA",
 }
-TILED_FAMILIES = ("sm80", "sm90", "wmma")
+TILED_FAMILIES = ("sm80", "sm90", *HAND_WRITTEN)
 CONFIG_COLUMNS = tuple(GemmConfig.__dataclass_fields__)
 _NUMERIC = INTEGER_COLUMNS | FLOAT_COLUMNS
 _SCHEDULES = {"cooperative": "coop", "pingpong": "pingpong", "streamk": "stream-K"}
@@ -186,7 +188,7 @@ def short_labels(rows: pd.DataFrame) -> pd.Series[str]:
         texts = []
         for _, row in group.iterrows():
             tile = row["threadblock_shape"]
-            parts = ["WMMA"] if family == "wmma" else []
+            parts = [FAMILY_TITLES[str(family)]] if family in HAND_WRITTEN else []
             parts.append(pretty_shape(tile))
             for field, prefix in _LABEL_FIELDS:
                 value = row[field]

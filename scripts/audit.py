@@ -16,14 +16,11 @@ try:
     from cutlass_study import console
     from cutlass_study.claim_formats import to_json, to_text
     from cutlass_study.claims import audit, default_claims, load_claims, load_static
-    from cutlass_study.config import UsageError
     from cutlass_study.project import default_data
-    from cutlass_study.study_data import DataError, load
+    from cutlass_study.study_data import load
 except ImportError as error:
     print(f"{error}; install the project: pip install -e . in its folder", file=sys.stderr)
     raise SystemExit(3) from None
-
-EXIT_USAGE = 2
 
 
 class Format(StrEnum):
@@ -54,14 +51,10 @@ def main(
 
     Example: python scripts/audit.py --data paper/data/h200 --format json
     """
-    try:
-        records = load(data or default_data())
-        wanted = load_claims(claims or default_claims())
-        verdicts = audit(records, load_static(records, static), wanted)
-        text = to_json(verdicts) if form is Format.json else to_text(verdicts, records)
-    except (UsageError, DataError) as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(EXIT_USAGE) from None
+    records = load(data or default_data())
+    wanted = load_claims(claims or default_claims())
+    verdicts = audit(records, load_static(records, static), wanted)
+    text = to_json(verdicts) if form is Format.json else to_text(verdicts, records)
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     sys.stdout.write(text)
 

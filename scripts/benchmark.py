@@ -90,13 +90,12 @@ def main(
 
     Example: python scripts/benchmark.py --only list,static
     """
-    with console.one_sentence():
-        if format_ not in FORMATS:
-            raise UsageError(f"format '{format_}' is not known; use one of: {', '.join(FORMATS)}")
-        limits_of(arch)
-        parts = chosen(only)
-        with TerminalReporter() as reporter:
-            findings = run_parts(parts, arch, Path(__file__).with_name("sweep.py"), reporter)
+    if format_ not in FORMATS:
+        raise UsageError(f"format '{format_}' is not known; use one of: {', '.join(FORMATS)}")
+    limits_of(arch)
+    parts = chosen(only)
+    with TerminalReporter() as reporter:
+        findings = run_parts(parts, arch, Path(__file__).with_name("sweep.py"), reporter)
     if format_ == "json":
         print(as_json(findings))
     else:

@@ -29,7 +29,6 @@ class Format(StrEnum):
 
 
 MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "missing": "[red]missing[/]"}
-EXIT_ENVIRONMENT = 3
 
 
 def checks_table(title: str, checks: tuple[Check, ...]) -> Table:
@@ -86,7 +85,7 @@ def main(
         print(json.dumps(diagnosis.to_json(), indent=2))
     else:
         print_text(diagnosis)
-    raise typer.Exit(0 if diagnosis.can_run_static else EXIT_ENVIRONMENT)
+    raise typer.Exit(0 if diagnosis.can_run_static else console.EXIT_ENVIRONMENT)
 
 
 if __name__ == "__main__":

@@ -21,12 +21,13 @@ except ImportError as error:
 
 
 def main(
-    name: Annotated[str, typer.Argument(help=", ".join(NAMES))],
+    name: Annotated[str, typer.Argument(help=f"one of: {', '.join(NAMES)}")],
     n: Annotated[int, typer.Option(help="M = N = K; the cache experiment has its own.")] = 8192,
     regime: Annotated[
         str | None,
         typer.Option(
-            help="burst, sustained or both. (default: both for inputs and alphabeta, else burst)"
+            help="burst, sustained or both. (default: both for inputs and alphabeta, sustained for "
+            "settle, else burst)"
         ),
     ] = None,
     time_budget: Annotated[
@@ -67,30 +68,30 @@ def main(
     inputs: zeros, small integers, uniform and normal inputs. alphabeta: what C and beta cost.
     cache: hot, rotated and flushed operands. labels: one kernel under many names. interleave:
     cuBLAS and CUTLASS taking turns on two streams. nvbench: cuda.bench as a second opinion.
+    settle: how long a sustained sample must be.
 
     Example: python scripts/experiment.py inputs
 
     Example: python scripts/experiment.py cache --export paper/data/h200/experiments/cache
     """
-    with console.one_sentence("interrupted; what was measured is kept and exported"):
-        call = ExperimentCall(
-            name=name,
-            n=n,
-            regime=regime,
-            time_budget_s=time_budget,
-            seed=seed,
-            config=config,
-            data=data,
-            labels=labels,
-            repetitions=repetitions,
-            workers=workers,
-            cache_dir=cache_dir,
-            results=results,
-            export=export,
-            dry_run=dry_run,
-        )
-        raise typer.Exit(experiment_command.run(call))
+    call = ExperimentCall(
+        name=name,
+        n=n,
+        regime=regime,
+        time_budget_s=time_budget,
+        seed=seed,
+        config=config,
+        data=data,
+        labels=labels,
+        repetitions=repetitions,
+        workers=workers,
+        cache_dir=cache_dir,
+        results=results,
+        export=export,
+        dry_run=dry_run,
+    )
+    raise typer.Exit(experiment_command.run(call))
 
 
 if __name__ == "__main__":
-    console.run(main)
+    console.run(main, "interrupted; what was measured is kept and exported")

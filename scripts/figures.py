@@ -13,16 +13,13 @@ try:
     import typer
 
     from cutlass_study import console
-    from cutlass_study.config import UsageError, parse_shape
+    from cutlass_study.config import parse_shape
     from cutlass_study.project import default_data
-    from cutlass_study.records import EnvironmentProblem
     from cutlass_study.render import RenderReport, render_all
-    from cutlass_study.study_data import DataError, load
+    from cutlass_study.study_data import load
 except ImportError as error:
     print(f"{error}; install the project: pip install -e . in its folder", file=sys.stderr)
     raise SystemExit(3) from None
-
-EXIT_USAGE, EXIT_ENVIRONMENT = 2, 3
 
 
 def report(result: RenderReport) -> None:
@@ -52,16 +49,9 @@ def main(
 
     Example: python scripts/figures.py --data paper/data/h200 --out figures
     """
-    try:
-        if problem is not None:
-            problem = "x".join(str(part) for part in parse_shape(problem, "problem"))
-        report(render_all(load(data or default_data()), out, problem))
-    except (UsageError, DataError) as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(EXIT_USAGE) from None
-    except EnvironmentProblem as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(EXIT_ENVIRONMENT) from None
+    if problem is not None:
+        problem = "x".join(str(part) for part in parse_shape(problem, "problem"))
+    report(render_all(load(data or default_data()), out, problem))
 
 
 if __name__ == "__main__":

@@ -16,14 +16,10 @@ try:
     from cutlass_study.config import UsageError
     from cutlass_study.paper import build
     from cutlass_study.project import default_data, project_folder
-    from cutlass_study.records import EnvironmentProblem
-    from cutlass_study.study_data import DataError
     from cutlass_study.views import NothingToShow
 except ImportError as error:
     print(f"{error}; install the project: pip install -e . in its folder", file=sys.stderr)
     raise SystemExit(3) from None
-
-EXIT_USAGE, EXIT_ENVIRONMENT = 2, 3
 
 
 def main(
@@ -38,17 +34,13 @@ def main(
 
     Example: python scripts/paper.py --data results/geforce-rtx-4060 --out my-study.pdf
     """
+    project = project_folder()
+    if project is None:
+        raise UsageError("no paper/ folder here or above; run in a clone of the project")
     try:
-        project = project_folder()
-        if project is None:
-            raise UsageError("no paper/ folder here or above; run in a clone of the project")
         report = build(data or default_data(), project, out or project / "paper/cutlass-study.pdf")
-    except (UsageError, DataError, NothingToShow) as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(EXIT_USAGE) from None
-    except EnvironmentProblem as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(EXIT_ENVIRONMENT) from None
+    except NothingToShow as nothing:
+        raise UsageError(str(nothing)) from None
     for name, why in report.left_out:
         print(f"left out: {name}: {why}", file=sys.stderr)
     print(report.pdf)

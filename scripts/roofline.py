@@ -35,7 +35,6 @@ except ImportError as error:
 if TYPE_CHECKING:
     from cutlass_study.views import StudyView
 
-EXIT_USAGE, EXIT_ENVIRONMENT = 2, 3
 FORMATS = ("text", "csv", "json")
 LECTURE_EXTENT, LECTURE_DTYPE = "4096", "fp32"
 LECTURE_PEAK_TFLOPS, LECTURE_BANDWIDTH_GBS = "20", "1000"
@@ -232,16 +231,7 @@ def main(
         m, n, k, tile or ["32,64,128"], dtype, output_dtype, read_c, peak_tflops, bandwidth_gbs,
         double_buffer, one_pass, gpu, threads, sms, data,
     )  # fmt: skip
-    from cutlass_study.study_data import DataError
-
-    try:
-        run(call, format_, out)
-    except (UsageError, DataError) as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(EXIT_USAGE) from None
-    except EnvironmentProblem as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(EXIT_ENVIRONMENT) from None
+    run(call, format_, out)
 
 
 if __name__ == "__main__":

@@ -5,21 +5,27 @@ Example: python scripts/sweep.py --preset quick
 
 from __future__ import annotations
 
-import signal
 import sys
+from pathlib import Path
 from typing import Annotated
 
 try:
     import typer
 
     from cutlass_study import console, option_checks, sweep_command
-    from cutlass_study.space import PRESETS, Axes
+    from cutlass_study.axes import Axes
+    from cutlass_study.config import FAMILIES, SIMT_VARIANTS, WGMMA_VARIANTS
+    from cutlass_study.presets import PRESETS
     from cutlass_study.sweep_command import SweepCall
 except ImportError as error:
     print(f"{error}; install the project: pip install -e . in its folder", file=sys.stderr)
     raise SystemExit(3) from None
 
 AXES, RUN, OUTPUT = "Axes (repeat an option or separate values by commas)", "Measuring", "Output"
+VARIANTS = "; ".join((
+    "cuBLAS: default, lt_best", "WMMA: single, multistage",
+    f"SIMT: {', '.join(SIMT_VARIANTS)}", f"WGMMA: {', '.join(WGMMA_VARIANTS)}",
+))  # fmt: skip
 Words = list[str] | None
 
 
@@ -51,9 +57,9 @@ def main(
     format_: Annotated[
         str, typer.Option("--format", help="csv or json, for --list and --static.")
     ] = "csv",
-    family: Annotated[Words, axis("sm80, sm90, cublas, wmma")] = None,
+    family: Annotated[Words, axis(", ".join(FAMILIES))] = None,
     tile: Annotated[Words, axis("Threadblock shape MxNxK")] = None,
-    warp: Annotated[Words, axis("Warp shape MxNxK (sm80)")] = None,
+    warp: Annotated[Words, axis("Warp shape MxNxK (sm80); a warpgroup's (wgmma)")] = None,
     cluster: Annotated[Words, axis("Cluster shape MxNxK (sm90)")] = None,
     stages: Annotated[Words, axis("Pipeline stages S; auto for sm90")] = None,
     epilogue_width: Annotated[Words, axis("Elements per access of C and D")] = None,
@@ -61,10 +67,10 @@ def main(
     swizzle: Annotated[Words, axis("Threadblock swizzle 1, 2, 4, 8")] = None,
     split_k: Annotated[Words, axis("Slices of K (sm80)")] = None,
     schedule: Annotated[Words, axis("cooperative, pingpong, streamk (sm90)")] = None,
-    epilogue: Annotated[Words, axis("tma, nosmem (sm90)")] = None,
+    epilogue: Annotated[Words, axis("tma, nosmem (sm90); direct, staged (wgmma)")] = None,
     source_c: Annotated[Words, axis("void, float, half (sm90)")] = None,
     raster: Annotated[Words, axis("heuristic, m, n (sm90)")] = None,
-    variant: Annotated[Words, axis("cuBLAS: default, lt_best; WMMA: single, multistage")] = None,
+    variant: Annotated[Words, axis(VARIANTS)] = None,
     problem: Annotated[Words, axis("Problem MxNxK (default: 8192x8192x8192)")] = None,
     layout: Annotated[Words, axis("tn (B column-major) or nn")] = None,
     output: Annotated[Words, axis("f32 or f16")] = None,
@@ -100,14 +106,13 @@ def main(
         ),
     ] = None,
     cache_dir: Annotated[
-        str | None,
-        typer.Option(help="Kernel cache.", metavar="PATH", rich_help_panel=OUTPUT),
+        Path | None,
+        typer.Option(help="Kernel cache.", rich_help_panel=OUTPUT),
     ] = None,
     results: Annotated[
-        str | None,
+        Path | None,
         typer.Option(
             help="Results store. (default: results/study.sqlite)",
-            metavar="PATH",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -116,10 +121,9 @@ def main(
         typer.Option(help="Skip what the results store has complete.", rich_help_panel=OUTPUT),
     ] = False,
     export: Annotated[
-        str | None,
+        Path | None,
         typer.Option(
             help="Folder for CSV data, tables and figures. (default: results/<gpu>)",
-            metavar="PATH",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -138,35 +142,32 @@ def main(
     )  # fmt: skip
     axes = Axes(**{name: values or () for name, values in chosen.items()}, beta=beta, lda=lda)
     given = any(chosen.values()) or beta != 0 or lda is not None
-    with console.one_sentence("interrupted; what was measured is kept, --resume goes on"):
-        call = SweepCall(
-            preset="paper" if preset is None and not given else preset,
-            axes=axes,
-            archs=option_checks.given_archs(arch),
-            regime=regime,
-            distribution=dist,
-            seed=seed,
-            time_budget_s=time_budget,
-            allow_long_launches=allow_long_launches,
-            workers=workers,
-            cache_dir=option_checks.given_path(cache_dir, "--cache-dir"),
-            results=option_checks.given_path(results, "--results"),
-            resume=resume,
-            export=option_checks.given_path(export, "--export"),
-            dry_run=dry_run,
-        )
-        option_checks.check_mode(call, format_, list_=list_, static=static, interleave=interleave)
-        if list_:
-            print(sweep_command.listing(call, format_), end="")
-        elif interleave:
-            raise typer.Exit(sweep_command.run_interleaved(call))
-        elif static:
-            print(sweep_command.static_listing(call, format_), end="")
-        else:
-            raise typer.Exit(sweep_command.run(call))
+    call = SweepCall(
+        preset="paper" if preset is None and not given else preset,
+        axes=axes,
+        archs=option_checks.given_archs(arch),
+        regime=regime,
+        distribution=dist,
+        seed=seed,
+        time_budget_s=time_budget,
+        allow_long_launches=allow_long_launches,
+        workers=workers,
+        cache_dir=cache_dir,
+        results=results,
+        resume=resume,
+        export=export,
+        dry_run=dry_run,
+    )
+    option_checks.check_mode(call, format_, list_=list_, static=static, interleave=interleave)
+    if list_:
+        print(sweep_command.listing(call, format_), end="")
+    elif interleave:
+        raise typer.Exit(sweep_command.run_interleaved(call))
+    elif static:
+        print(sweep_command.static_listing(call, format_), end="")
+    else:
+        raise typer.Exit(sweep_command.run(call))
 
 
 if __name__ == "__main__":
-    # Being terminated is being interrupted: compilers stop, and what was measured is exported.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    console.run(main)
+    console.run(main, "interrupted; what was measured is kept, --resume goes on")

@@ -23,6 +23,6 @@ BODIES = {
 
 
 def bad_kernel(what: str, arch: str) -> bytes:
-    """A cubin that `WmmaKernel` takes."""
+    """A cubin that `HandWrittenKernel` takes."""
     text = SOURCE.format(body=BODIES[what])
     return compile_cubin(Source(text, (source_folder("instantiations"),)), arch).cubin

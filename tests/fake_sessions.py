@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from cutlass_study.config import GemmProblem
-from cutlass_study.measure import rejection
 from cutlass_study.records import (
     CacheMode,
     DeviceRecord,
@@ -26,6 +25,7 @@ from cutlass_study.records import (
     Regime,
     Sample,
 )
+from cutlass_study.regimes import rejection
 from cutlass_study.tasks import (
     Interleaved,
     KernelTask,
@@ -51,6 +51,9 @@ class Behaviour:
     at: str = "verify"  # "load", "verify" or "sample"
     at_count: int = 1  # the first request of that kind that goes wrong
     wrong: str = ""  # the reason verification gives
+    hunting: float = 0.0  # relative swing of its time while it runs for a span
+    power_w: float = 100.0
+    capped: bool = False  # NVML names the power limit while it runs for a span
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class Script:
     sample_s: float = 0.0  # how long a sample takes
     seed: str = ""  # of the noise
     modes: Mapping[str, float] = field(default_factory=dict)  # cache mode → times slower
+    inputs: Mapping[str, float] = field(default_factory=dict)  # distribution → times slower
+    beta_factor: float = 1.0  # times slower where beta is not 0
     wrong_interleaved: str = ""  # the reason D is wrong after interleaving
     peer_factor: Mapping[str, float] = field(default_factory=dict)  # cuda.bench's time over ours
 
@@ -169,7 +174,9 @@ class SimulatedGpu:
         seed = f"{self.script.seed}{name} {regime} {count}"
         wobble = math.sin(zlib.crc32(seed.encode()))
         drift = 1 + self.script.drift_per_sample * self._samples
-        slower = self.script.modes.get(cache, 1.0)
+        inputs = self.script.inputs.get(setup.distribution, 1.0)
+        slower = self.script.modes.get(cache, 1.0) * inputs
+        slower *= self.script.beta_factor if setup.problem.beta else 1.0
         time_ms = behaviour.time_ms * (1 + behaviour.noise * wobble) * drift * slower
         sample = Sample(
             regime,
@@ -177,14 +184,37 @@ class SimulatedGpu:
             time_ms,
             2,
             None,
-            2500.0,
+            2500.0 / inputs,
             2505.0,
-            100.0,
+            behaviour.power_w,
             60.0,
             "",
             rejection(2 * time_ms),
         )
         return Taken(sample, time.monotonic(), time.monotonic())
+
+    def span(self, kernels: Sequence[Loaded], round_: int) -> list[Taken]:
+        """Chunks of 25 ms whose time swings with a period of 0.8 s, each visit in its own phase."""
+        ((setup, name, _),) = kernels
+        assert (setup, name) in self._loaded
+        behaviour = self._note("span", name)
+        phase = math.sin(zlib.crc32(f"{name} {round_}".encode()))
+        launches = max(1, round(25.0 / behaviour.time_ms))
+        found: list[Taken] = []
+        at_ms = 0.0
+        while at_ms < 2330.0:  # of 2.4 s: a little of each chunk passes in reading its clock
+            wave = math.sin(2 * math.pi * at_ms / 800 + phase) * math.exp(-at_ms / 3000)
+            noise = behaviour.noise * math.sin(zlib.crc32(f"{name} {round_} {at_ms}".encode()))
+            slower = 1 + behaviour.hunting * wave + noise
+            time_ms = behaviour.time_ms * slower
+            reasons = "sw_power_cap" if behaviour.capped else ""
+            sample = Sample(
+                "sustained", round_, time_ms, launches, None, 1500.0 / slower, 1980.0,
+                behaviour.power_w, 50.0, reasons,
+            )  # fmt: skip
+            found.append(Taken(sample, time.monotonic(), time.monotonic()))
+            at_ms += time_ms * launches
+        return found
 
     def interleave(self, kernels: Sequence[Loaded], alternate: bool) -> Interleaved:
         times = []

@@ -24,19 +24,23 @@ from cutlass_study import nvrtc
 from cutlass_study.config import GemmProblem
 from cutlass_study.device import open_device, query_device
 from cutlass_study.driver import Stream, allocate, call, download
-from cutlass_study.families import source
-from cutlass_study.kernels import WmmaKernel
+from cutlass_study.families import infeasible_reason, source
+from cutlass_study.gpus import limits_from
+from cutlass_study.ladder import SIMT_ALL, WGMMA_ALL
 from cutlass_study.measure import ClockProbe
 from cutlass_study.operands import Operands, OperandSet
 from cutlass_study.records import EnvironmentProblem
 from cutlass_study.space import WMMA_ALL
 from cutlass_study.verify import Reference
+from cutlass_study.wgmma_kernel import hand_written_kernel
 
 PROBLEMS = (
     GemmProblem(256, 128, 64),
     GemmProblem(257, 519, 1000),
     GemmProblem(257, 519, 1000, layout="nn", beta=0.5),
+    GemmProblem(128, 256, 576, output="f16", beta=0.5),  # a ring of 4 stages goes round twice
 )
+KERNELS = (*WMMA_ALL, *SIMT_ALL, *WGMMA_ALL)
 
 
 class HostReference(Reference):
@@ -70,10 +74,12 @@ def main() -> int:
     for problem in PROBLEMS:
         operands = Operands(problem, "uniform", 1, device.arch, 1, stream)
         reference = HostReference(operands, device.arch, 0.5, stream)
-        for config in WMMA_ALL:
+        for config in KERNELS:
+            if infeasible_reason(config, problem, limits_from(device)):
+                continue
             unit = source(config, problem)
             assert unit
-            kernel = WmmaKernel(config, nvrtc.compile_cubin(unit, device.arch).cubin)
+            kernel = hand_written_kernel(config, nvrtc.compile_cubin(unit, device.arch).cubin)
             kernel.prepare(problem, operands)
             operands.poison(0, copy_c=kernel.in_place)
             probe.record(0, kernel)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cutlass_study import benchmark, space
+from cutlass_study import benchmark, presets, space
 from cutlass_study.benchmark import Finding
 from cutlass_study.records import EnvironmentProblem
 from cutlass_study.sm80_source import SHARED_LIBRARY, template_source
@@ -80,7 +80,7 @@ def test_listing_is_reported_as_json(tmp_path: Path):
     done = run_script("--only", "list", "--format", "json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
-    assert [row["name"] for row in rows] == [f"--list --preset {p}" for p in space.PRESETS]
+    assert [row["name"] for row in rows] == [f"--list --preset {p}" for p in presets.PRESETS]
     assert all(row["value"] > 0 and row["goal"] == 2 for row in rows)
 
 

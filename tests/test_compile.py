@@ -33,7 +33,7 @@ from cutlass_study.nvrtc import (
 )
 from cutlass_study.prepare import Inputs, prepare
 from cutlass_study.records import BuildRecord, EnvironmentProblem, Resources
-from cutlass_study.rules import sm80_smem_bytes
+from cutlass_study.sm80_resources import sm80_smem_bytes
 from cutlass_study.space import CUBLAS, Entry, sm80, square
 from cutlass_study.toolchain import find_toolchain
 

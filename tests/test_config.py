@@ -15,6 +15,7 @@ from cutlass_study.config import (
     full_name,
     parse_shape,
 )
+from cutlass_study.ladder import simt, wgmma
 from cutlass_study.space import CUBLAS, sm80, sm90, wmma
 
 SM80, SM90 = sm80((256, 128, 32), 3), sm90((128, 256, 64), None)
@@ -50,6 +51,24 @@ OTHER_VALUES: list[tuple[GemmConfig, dict[str, object]]] = [
     ),
     (CUBLAS, {"variant": "lt_best"}),
     (wmma(3), {"threadblock_shape": (64, 64, 32), "warp_shape": (32, 32, 32), "stages": 4}),
+    (
+        simt("warp_tiling"),
+        {
+            "threadblock_shape": (64, 64, 16),
+            "warp_shape": (32, 32, 16),
+            "variant": "vectorized",
+        },
+    ),
+    (
+        wgmma("pipelined_n128"),
+        {
+            "threadblock_shape": (256, 128, 64),
+            "warp_shape": (64, 128, 64),
+            "stages": 3,
+            "epilogue": "staged",
+            "variant": "pipelined_n256",
+        },
+    ),
 ]
 OTHER_PROBLEMS: dict[str, object] = {
     "m": 128,
@@ -78,8 +97,8 @@ def test_no_swept_field_is_forgotten_above(config: GemmConfig, others: dict[str,
     unset = {f.name for f in fields(config) if getattr(config, f.name) is None}
     if config.family == "sm90":
         unset.discard("stages")  # None is "auto" here
-    given_by_others = {"family", "variant"} if config.family == "wmma" else {"family"}
-    assert {f.name for f in fields(config)} - unset - given_by_others == set(others)
+    given_by_others = {"wmma": {"variant"}, "simt": {"stages"}}.get(config.family, set())
+    assert {f.name for f in fields(config)} - unset - given_by_others - {"family"} == set(others)
 
 
 @pytest.mark.parametrize("field", list(OTHER_PROBLEMS))

@@ -1,4 +1,4 @@
-"""Scripts whose stdout is full, closed, left by its reader, or of an encoding without ×."""
+"""What every script shares: one sentence for wrong options, and a stdout of any kind."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+import typer
+
+from cutlass_study import console
+from cutlass_study.config import UsageError
+from cutlass_study.records import EnvironmentProblem
 
 ROOT = Path(__file__).resolve().parent.parent
 posix = pytest.mark.skipif(os.name != "posix", reason="a POSIX shell's redirections")
@@ -84,10 +92,131 @@ def test_a_reader_that_has_left_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (1, "")
 
 
+# --- options ------------------------------------------------------------------------------------
+
+
+class Form(StrEnum):
+    text = "text"
+    json = "json"
+
+
+def example(
+    name: Annotated[str, typer.Argument(help="one of: a, b")],
+    stages: list[str] | None = None,
+    workers: int | None = None,
+    beta: float = 0.0,
+    form: Annotated[Form, typer.Option("--format")] = Form.text,
+    out: Path | None = None,
+    static: Annotated[bool, typer.Option("--static")] = False,
+) -> None:
+    raise AssertionError(f"work begins: {name}")
+
+
+def ended(
+    function: Callable[..., None], monkeypatch: pytest.MonkeyPatch, *arguments: str
+) -> int | str | None:
+    """The exit code of a script with this `main` and these arguments."""
+    monkeypatch.setattr(sys, "argv", ["example.py", *arguments])
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
+    with pytest.raises(SystemExit) as stop:
+        console.run(function, "interrupted; all is kept")
+    return stop.value.code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["a", "--stages"], "--stages needs a value; give one, or leave it out"),
+        (["a", "--workers", "abc"], "--workers 'abc' is not a whole number; give one such as 4"),
+        (["a", "--workers=1.5"], "--workers '1.5' is not a whole number; give one such as 4"),
+        (["a", "--workers", ""], "--workers '' is not a whole number; give one such as 4"),
+        (
+            ["a", "--workers", "1", "--workers", "x"],
+            "--workers 'x' is not a whole number; give one such as 4",
+        ),
+        (
+            ["a", "--workers", "9" * 5000],
+            f"--workers '{'9' * 59}…' is not a whole number; give one such as 4",
+        ),
+        (["a", "--beta", "x\ny"], "--beta 'x y' is not a number; give one such as 0.5"),
+        (["a", "--format", "pdf"], "--format 'pdf' is not known; use one of: text, json"),
+        (["a", "--zzz"], "option '--zzz' is not known; --help lists what there is"),
+        (["a", "--worker", "1"], "option '--worker' is not known; did you mean --workers?"),
+        (["a", "--static=3"], "--static takes no value; give it alone, or leave it out"),
+        (["a", "--out", ""], "--out is empty; give a path, or leave it out"),
+        (["a", "--out= "], "--out is empty; give a path, or leave it out"),
+        ([], "NAME is missing; give one of: a, b"),
+        (["a", "3", "4"], "'3 4' belongs to no option; --help lists what there is"),
+    ],
+)
+def test_a_wrong_option_is_one_sentence(
+    arguments: list[str],
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert ended(example, monkeypatch, *arguments) == 2
+    assert capsys.readouterr() == ("", f"{sentence}\n")
+
+
+def scripts() -> list[str]:
+    return sorted(path.stem for path in (ROOT / "scripts").glob("*.py"))
+
+
+@posix
+@pytest.mark.parametrize("name", scripts())
+def test_every_script_refuses_an_unknown_option_alike(name: str) -> None:
+    done = shell(name, "--no-such-thing")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "option '--no-such-thing' is not known; --help lists what there is\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (UsageError("tile 'a\nb' is wrong"), 2, "tile 'a b' is wrong\n"),
+        (EnvironmentProblem("no compiler"), 3, "no compiler\n"),
+        (KeyboardInterrupt(), 130, "interrupted; all is kept\n"),
+        (typer.Exit(1), 1, ""),
+    ],
+)
+def test_expected_failures_are_one_sentence_and_an_exit_code(
+    error: BaseException,
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def main() -> None:
+        raise error
+
+    assert ended(main, monkeypatch) == code
+    assert capsys.readouterr().err == said
+
+
+def test_a_bug_prints_a_plain_traceback() -> None:
+    code = (
+        "from cutlass_study import console\n"
+        "def main() -> None:\n"
+        "    secret = 'a local value'\n"
+        "    raise KeyError(1)\n"
+        "console.run(main)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("Traceback (most recent call last):")
+    assert done.stderr.endswith("KeyError: 1\n")
+    assert "a local value" not in done.stderr
+
+
 def test_every_script_begins_through_console() -> None:
     missing = [
         path.name
         for path in sorted((ROOT / "scripts").glob("*.py"))
-        if "console.run(main)" not in path.read_text(encoding="utf-8")
+        if "console.run(main" not in path.read_text(encoding="utf-8")
     ]
     assert missing == []

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,81 +14,27 @@ import numpy as np
 import pytest
 
 from cutlass_study import experiment_cases as cases
-from cutlass_study import (
-    experiment_frames,
-    experiment_tables,
-    experiments,
-    label_check,
-    rounds,
-    stats,
-    sweep,
-)
+from cutlass_study import experiment_frames, experiment_tables, experiments, label_check, stats
 from cutlass_study.conditions import CACHE_CONDITIONS, INTERLEAVED, NAMES, OWN_ALONE, PEER, SERIAL
-from cutlass_study.config import GemmConfig, GemmProblem, UsageError
+from cutlass_study.config import UsageError
 from cutlass_study.drift import drift
 from cutlass_study.experiment_command import ExperimentCall, chosen
 from cutlass_study.experiments import Experiment, Name
-from cutlass_study.prepare import Inputs, Prepared
-from cutlass_study.records import RowOutcome
+from cutlass_study.prepare import Inputs
 from cutlass_study.render import render_all
-from cutlass_study.results import ResultsStore
 from cutlass_study.rounds import MIN_ROUNDS
-from cutlass_study.space import CUBLAS, sm80, sm90
+from cutlass_study.space import CUBLAS, sm80
 from cutlass_study.study import Measurement
-from cutlass_study.study_data import StudyData, load
+from cutlass_study.study_data import load
 from cutlass_study.sweep_options import SweepOptions
-from tests.fake_sessions import Behaviour, InProcess, Script
+from tests.experiment_lab import HOPPER, NEW, OLD, PROBLEM, Lab, hasten, rows_of
+from tests.fake_sessions import Behaviour, Script
 from tests.sweep_records import DEVICE, samples
-from tests.test_sweep import Quiet
-
-PROBLEM = GemmProblem(2048, 2048, 2048)
-OLD, NEW = sm80((256, 128, 32), 4), sm90((128, 256, 64), None)
-HOPPER = replace(DEVICE, arch="sm_90a", name="NVIDIA H200", l2_bytes=60 << 20)
-
-
-def rows_of(experiment: Experiment) -> list[Prepared]:
-    """The rows without compiling: `as_rows` on entries that need no image in the simulation."""
-    wanted = experiment.cases()
-    identity: Any = None
-    compiled = {
-        case.entry: Prepared(case.entry, RowOutcome(identity, "ok"), True) for case in wanted
-    }
-    return cases.as_rows(wanted, compiled.values(), HOPPER.arch, experiment.options.inputs)
-
-
-class Lab:
-    """Runs an experiment on a simulated GPU, from rows to the rendered folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.reporter = folder, Quiet()
-        self.worker = InProcess(Script())
-
-    def run(
-        self,
-        name: Name,
-        script: Script,
-        kernels: Sequence[GemmConfig] = (OLD, NEW),
-        regimes: tuple[Any, ...] = ("burst",),
-        **more: int,
-    ) -> Measurement:
-        options = SweepOptions(regimes, Inputs("uniform", 1), 1000.0)
-        experiment = Experiment(name, PROBLEM, tuple(kernels), options, **more)
-        self.worker = InProcess(script)
-        self.worker.device = HOPPER
-        with ResultsStore.open(self.folder / f"{name}.sqlite", HOPPER, resume=False) as store:
-            items = rows_of(experiment)
-            directory = self.folder / name
-            return experiments.run(experiment, items, self.worker, store, directory, self.reporter)
-
-    def data(self, name: Name) -> StudyData:
-        return load(self.folder / name)
 
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
-    monkeypatch.setitem(rounds.MAX_ROUNDS, "burst", 14)
-    monkeypatch.setitem(rounds.MAX_ROUNDS, "sustained", 8)
-    monkeypatch.setattr(sweep, "SETTLE_TIMEOUT_S", 0.0)
+    hasten(monkeypatch)
     return Lab(tmp_path)
 
 

@@ -238,6 +238,15 @@ def test_a_full_disk_tears_no_file(tmp_path: Path, monkeypatch, torn: str):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+def test_a_full_disk_mixes_no_pictures_of_two_data(tmp_path: Path, monkeypatch):
+    render_all(synthetic.static_only(), tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    fill_disk(monkeypatch, "drift.pdf")
+    with pytest.raises(EnvironmentProblem, match=r"No space left on device; give another folder"):
+        render_all(synthetic.grid_o6(), tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def fill_disk(monkeypatch, name: str) -> None:
     """Let each file whose name begins with `name`, and its temporary one, get half its bytes."""
     real = Path.open

@@ -18,10 +18,12 @@ import numpy as np
 import pytest
 from cuda.bindings import driver
 
-from cutlass_study import measure
+from cutlass_study import measure, settling
+from cutlass_study.axes import Axes
 from cutlass_study.cache import KernelBuild, KernelCache
+from cutlass_study.chosen_space import entries
 from cutlass_study.compile import Job, compile_kernels
-from cutlass_study.config import GemmConfig, GemmProblem, UsageError
+from cutlass_study.config import HAND_WRITTEN, GemmConfig, GemmProblem, UsageError
 from cutlass_study.cublas import CublasKernel, CublasLtKernel
 from cutlass_study.device import open_device, query_device
 from cutlass_study.driver import (
@@ -40,11 +42,12 @@ from cutlass_study.families import FrontEnd, infeasible_reason, source
 from cutlass_study.footprint import set_bytes
 from cutlass_study.gpu_session import GpuSession
 from cutlass_study.gpus import GpuLimits, limits_from, limits_of
-from cutlass_study.kernels import CutlassKernel, Kernel, NotImplementable, WmmaKernel
+from cutlass_study.kernels import CutlassKernel, HandWrittenKernel, Kernel, NotImplementable
 from cutlass_study.measure import ClockProbe, Sampler
 from cutlass_study.occupancy import occupancy
 from cutlass_study.operands import Operands
 from cutlass_study.prepare import Inputs, Prepared, prepare
+from cutlass_study.presets import PRESETS
 from cutlass_study.records import (
     CacheMode,
     DeviceRecord,
@@ -57,11 +60,8 @@ from cutlass_study.results import ResultsStore
 from cutlass_study.space import (
     CUBLAS,
     CUBLAS_LT,
-    PRESETS,
     WMMA_ALL,
-    Axes,
     Entry,
-    entries,
     sm80,
     sm90,
     square,
@@ -71,6 +71,7 @@ from cutlass_study.sweep import MIN_ROUNDS, Sweep
 from cutlass_study.sweep_options import SweepOptions
 from cutlass_study.tasks import KernelTask, ProblemSetup, Verification
 from cutlass_study.verify import Reference, Verdict, error_factor
+from cutlass_study.wgmma_kernel import hand_written_kernel
 from cutlass_study.worker import Worker, WorkerFailure
 from tests import emulation
 from tests.bad_kernels import bad_kernel
@@ -193,8 +194,8 @@ def make_kernel(card: Card, entry: Entry, front_end: FrontEnd = "templates") -> 
     resources = build.record.resources
     assert build.cubin
     assert resources
-    if config.family == "wmma":
-        return WmmaKernel(config, build.cubin)
+    if config.family in HAND_WRITTEN:
+        return hand_written_kernel(config, build.cubin)
     resident = occupancy(
         resources.registers, resources.smem_bytes, resources.threads, card.limits
     ).ctas_per_sm
@@ -532,7 +533,7 @@ def test_one_nan_is_found_and_located(card: Card) -> None:
 def test_a_kernel_that_writes_nothing_is_wrong(card: Card) -> None:
     """M5: the poison in D shows that nothing ran, however fast it was."""
     problem = GemmProblem(256, 128, 64)
-    kernel = WmmaKernel(wmma(1), bad_kernel("writes nothing", card.device.arch))
+    kernel = HandWrittenKernel(wmma(1), bad_kernel("writes nothing", card.device.arch))
     with opened(card, problem) as (operands, reference):
         kernel.prepare(problem, operands)
         run_once(kernel, operands)
@@ -748,6 +749,22 @@ def test_interleaved_kernels_leave_a_right_d(card: Card) -> None:
         assert found.reasons == ("", "")
         assert found.launches >= 1
         assert found.wall_ms >= 0.9 * max(found.event_ms)
+    session.close_all()
+
+
+def test_a_span_is_one_kernel_without_a_gap(card: Card) -> None:
+    """All but a few percent of a span is timed, and every chunk has its delivered clock."""
+    setup = ProblemSetup(square(2048), "uniform", 0)
+    session = GpuSession()
+    session.open_problem(setup, True)
+    session.load(setup, KernelTask(CUBLAS, None, 1))
+    estimate = session.verify(setup, CUBLAS.name).estimate_ms
+    found = session.span([(setup, CUBLAS.name, estimate)], 3)
+    total_ms = sum(taken.sample.time_ms * taken.sample.launches for taken in found)
+    assert 0.8 * settling.SPAN_S <= total_ms / 1000 <= 1.1 * settling.SPAN_S
+    assert len(found) > 20
+    assert all(taken.sample.sm_clock_mhz and not taken.sample.rejected for taken in found)
+    assert {taken.sample.round for taken in found} == {3}
     session.close_all()
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from cutlass_study.axes import Axes
 from cutlass_study.config import UsageError
-from cutlass_study.space import PRESETS, Axes
+from cutlass_study.presets import PRESETS
 from cutlass_study.sweep_command import SweepCall, listing
 
 SWEEP = Path(__file__).parents[1] / "scripts" / "sweep.py"

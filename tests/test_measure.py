@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,27 +11,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutlass_study import interleave, measure
+from cutlass_study import interleave, measure, settling
 from cutlass_study.config import GemmConfig, GemmProblem
 from cutlass_study.driver import Buffer
 from cutlass_study.gpu_session import PROBE_EXTENTS, GpuSession, OpenProblem, TooLong
 from cutlass_study.kernels import NotImplementable
-from cutlass_study.measure import (
+from cutlass_study.measure import FLUSH_L2_SIZES, HOST_EVERY, ClockProbe, Sampler
+from cutlass_study.records import Regime
+from cutlass_study.regimes import (
     ALONE_LAUNCHES,
-    FLUSH_L2_SIZES,
+    FLUSH_BYTES_PER_MS,
     GRAPH_BELOW_MS,
-    HOST_EVERY,
     LONG_LAUNCH_MS,
     PLANS,
-    ClockProbe,
-    Sampler,
     alone_count,
     graph_counts,
     launch_counts,
     rejection,
     submissions,
 )
-from cutlass_study.records import Regime
 from cutlass_study.sweep_options import QUEUE_BUDGET_S, WATCHDOG_BUDGET_S, queue_budget_s
 from cutlass_study.tasks import KernelTask, ProblemSetup
 
@@ -79,9 +78,9 @@ def test_a_sample_is_as_long_as_planned(regime: Regime, estimate_ms: float) -> N
         ("burst", 100.0, 0.5, [(1, 1)]),
         ("burst", 4.9, 0.5, [(1, 2)]),
         ("burst", 5.0, 0.5, [(1, 1)]),  # three launches of 12 ms would raise the power-cap flag
-        ("sustained", 100.0, 0.5, [(4, 0), (0, 4), (0, 4)]),
-        ("sustained", 100.0, 0.25, [(2, 0), (2, 0), (0, 2), (0, 2), (0, 2), (0, 2)]),
-        ("sustained", 1.5, 0.5, [(134, 0), (133, 0), (0, 178), (0, 178), (0, 178)]),
+        ("sustained", 100.0, 0.5, [(2, 0), (0, 4), (0, 4)]),
+        ("sustained", 100.0, 0.25, [(2, 0), (0, 2), (0, 2), (0, 2), (0, 2)]),
+        ("sustained", 1.5, 0.5, [(134, 0), (0, 178), (0, 178), (0, 178)]),
         ("burst", 880.0, 0.5, [(1, 0), (0, 1)]),  # E10's launch, allowed by hand
         ("sustained", 880.0, 0.25, [(1, 0), (0, 1)]),
     ],
@@ -318,8 +317,29 @@ def test_the_flush_is_outside_the_timed_region(
 @given(estimates, st.integers(0, 2**30), budgets)
 def test_flushed_launches_keep_the_budget(estimate_ms: float, size: int, budget_s: float) -> None:
     count = alone_count(estimate_ms, size, budget_s)
-    each_ms = 2 * estimate_ms + size / measure.FLUSH_BYTES_PER_MS
+    each_ms = 2 * estimate_ms + size / FLUSH_BYTES_PER_MS
     assert count == 1 or count * each_ms <= budget_s * 1000
+
+
+# --- spans of one kernel -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("time_ms", [0.01, 0.3, 1.5, 44.0, 200.0])
+def test_a_span_is_chunks_without_untimed_launches(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, time_ms: float
+) -> None:
+    monkeypatch.setattr(settling.time, "monotonic", lambda: gpu.now_ms / 1000)
+    kernel = FakeKernel(gpu, time_ms=time_ms)
+    found = settling.run_span(sampler(WATCHDOG_BUDGET_S), kernel, 3, 5, time_ms)
+    total_ms = sum(taken.sample.time_ms * taken.sample.launches for taken in found)
+    assert total_ms == pytest.approx(gpu.now_ms), "every launch is timed"
+    chunk_ms = max(time_ms, settling.CHUNK_MS)
+    assert 1000 * settling.SPAN_S <= total_ms <= 1000 * settling.SPAN_S + chunk_ms
+    assert len(found) >= 1000 * settling.SPAN_S / (1.5 * chunk_ms)
+    assert gpu.longest_ms <= max(time_ms, settling.CHUNK_MS) * 1.1, "each chunk is waited for"
+    assert {taken.sample.round for taken in found} == {5}
+    assert {(taken.sample.regime, taken.sample.host_ms) for taken in found} == {("sustained", None)}
+    assert all(later.started_s >= earlier.ended_s for earlier, later in pairwise(found))
 
 
 # --- streams -------------------------------------------------------------------------------

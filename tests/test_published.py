@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -203,11 +204,19 @@ def cut(name: str) -> Callable[[Path], None]:
     return lambda folder: os.truncate(folder / name, (folder / name).stat().st_size * 2 // 3)
 
 
-def another_device(folder: Path) -> None:
-    file = folder / "device.json"
-    summary = json.loads(file.read_text())
-    summary["device"] |= {"name": "NVIDIA H200", "arch": "sm_90a"}
-    file.write_text(json.dumps(summary))
+def with_summary(**changes: Any) -> Callable[[Path], None]:
+    """Another value in device.json; `device` changes parts of the device."""
+
+    def apply(folder: Path) -> None:
+        file = folder / "device.json"
+        summary = json.loads(file.read_text())
+        device = summary["device"] | changes.get("device", {})
+        file.write_text(json.dumps(summary | changes | {"device": device}))
+
+    return apply
+
+
+another_device = with_summary(device={"name": "NVIDIA H200", "arch": "sm_90a"})
 
 
 @pytest.mark.parametrize(
@@ -244,6 +253,32 @@ def another_device(folder: Path) -> None:
         (edit_frame("results.csv", with_first("family", "sm70")), "family 'sm70' is not known"),
         (edit_frame("results.csv", with_first("alpha", "")), "row 2 of .* no configuration"),
         (edit_frame("samples.csv.gz", with_first("name", "wmma")), "row 2 .* is of wmma, which"),
+        (edit_frame("results.csv", with_first("m", "9" * 5000)), "m '9{59}…', no number"),
+        (edit_frame("results.csv", with_first("registers", str(2**63))), "measurement gives that"),
+        (edit_frame("results.csv", with_first("sm_clock_mhz", "-1")), "can't be negative"),
+        (edit_frame("results.csv", with_first("ratio_to_cublas", "inf")), "measurement gives that"),
+        (edit_frame("samples.csv.gz", with_first("power_w", "-1")), "can't be negative"),
+        (edit_frame("samples.csv.gz", with_first("round", "-1")), "can't be negative"),
+        (edit_frame("samples.csv.gz", with_first("launches", "0")), "launches 0"),
+        (lambda folder: (folder / "device.json").write_text("[" * 100_000), "RecursionError"),
+        (lambda folder: (folder / "device.json").write_text("[1]"), "a JSON object is wanted"),
+        (with_summary(schema_version=99), "has schema version 99, this toolkit reads 1"),
+        (with_summary(device={"name": None}), "device: name is None"),
+        (with_summary(device={"sm_count": "many"}), "device: sm_count is 'many'"),
+        (with_summary(device={"sm_count": 0}), "sm_count is not above 0"),
+        (with_summary(device={"watchdog": 1}), "device: watchdog is 1"),
+        (with_summary(device={"colour": "green"}), "unexpected keyword argument 'colour'"),
+        (with_summary(device={"max_sm_clock_mhz": float("nan")}), "max_sm_clock_mhz is nan"),
+        (with_summary(ceilings="x"), "ceilings: a list is wanted"),
+        (with_summary(ceilings=[{"name": "dram_copy"}]), "ceilings: value is missing"),
+        (with_summary(runs=["x"]), "runs: a JSON object is wanted"),
+        (with_summary(runs=[{"started_at": "now", "arguments": []}]), "started_at: Invalid"),
+        (
+            with_summary(runs=[{"started_at": "2026-01-01", "arguments": [1]}]),
+            "arguments are not all texts",
+        ),
+        (with_summary(builds=[{"arch": "sm_89"}]), "builds: toolchain is missing"),
+        (with_summary(experiment=3), "experiment: a text is wanted"),
     ],
 )
 def test_damaged_folders_are_refused(
@@ -254,6 +289,19 @@ def test_damaged_folders_are_refused(
         load(folder)
     assert str(folder) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("changes", [{"runs": "x"}, {"device": {"sm_count": None}}])
+def test_a_folder_that_can_not_be_read_is_left_as_it_is(
+    folder: Path, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    with_summary(**changes)(folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with ResultsStore.open(tmp_path / "new.sqlite", DEVICE, resume=False) as store:
+        store.add_outcome(ok(identity(CUBLAS)))
+        with pytest.raises(EnvironmentProblem, match="left as it is; give another folder"):
+            export(store, folder, planned=1)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_missing_folder(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cutlass_study import roofline_figure, style
+from cutlass_study import console, roofline_figure, style
 from cutlass_study.config import UsageError
 from cutlass_study.csv_files import csv_bytes
 from cutlass_study.gpus import limits_of
@@ -198,7 +198,7 @@ def app() -> typer.Typer:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     command = typer.Typer()
-    command.command()(module.main)
+    command.command()(console.guarded(module.main))
     return command
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import pytest
 
-from cutlass_study import rules
+from cutlass_study import sm80_resources
 from cutlass_study.config import GemmConfig, GemmProblem, parse_shape
 from cutlass_study.gpus import limits_of
-from cutlass_study.rules import SM80_RULES, sm80_reason, sm80_smem_bytes
+from cutlass_study.rules import SM80_RULES, sm80_reason
+from cutlass_study.sm80_resources import sm80_smem_bytes
 from cutlass_study.space import sm80, square
 from cutlass_study.thread_maps import LoadMap, store_map_covers
 
@@ -199,10 +200,10 @@ def test_shared_memory_decides_at_the_byte(
 
 def test_epilogue_memory_is_not_added_but_can_be_the_larger() -> None:
     usual, tall = sm80((128, 128, 32), 2, 4), sm80((256, 128, 32), 2, 4, warp=(16, 128, 32))
-    assert rules.epilogue_bytes(usual, square(8192)) == 17408
-    assert sm80_smem_bytes(usual, square(8192)) == rules.mainloop_bytes(usual)
+    assert sm80_resources.epilogue_bytes(usual, square(8192)) == 17408
+    assert sm80_smem_bytes(usual, square(8192)) == sm80_resources.mainloop_bytes(usual)
     assert sm80_smem_bytes(tall, square(8192)) == 139264  # main loop: 49152
-    assert rules.epilogue_bytes(sm80((128, 128, 32), 2, 1), square(8192)) == 8704
+    assert sm80_resources.epilogue_bytes(sm80((128, 128, 32), 2, 1), square(8192)) == 8704
 
 
 # F3 and F4: leading dimensions are what must be multiples of the access widths.
@@ -312,11 +313,13 @@ def test_rules_agree_with_the_compiler(tmp_path) -> None:
         if build.record.resources:
             assert build.record.resources.smem_bytes == sm80_smem_bytes(config, problem), line
             assert build.record.resources.spill_bytes < 256, line
-            assert build.record.resources.threads == rules.threads(config), line
+            assert build.record.resources.threads == sm80_resources.threads(config), line
 
 
 def test_columns_of_tiles_fit_the_grid() -> None:
     config = sm80((64, 16, 32), 3, warp=(16, 16, 32))
     wide = GemmProblem(64, 1 << 20, 64)
-    assert rules.grid_rows(config, wide, ADA) == "needs 65536 columns of tiles, limit 65535"
-    assert rules.grid_rows(config, GemmProblem(64, (1 << 20) - 16, 64), ADA) is None
+    assert (
+        sm80_resources.grid_rows(config, wide, ADA) == "needs 65536 columns of tiles, limit 65535"
+    )
+    assert sm80_resources.grid_rows(config, GemmProblem(64, (1 << 20) - 16, 64), ADA) is None

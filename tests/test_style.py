@@ -29,7 +29,7 @@ def test_the_package_is_strictly_typed() -> None:
 
 
 def test_the_cpp_sources_are_formatted() -> None:
-    folders = [PROJECT / "instantiations", PROJECT / "wmma_custom"]
+    folders = [PROJECT / name for name in ("instantiations", "wmma_custom", "tests/host_cuda")]
     sources = [p for folder in folders for p in folder.rglob("*") if p.suffix in CPP_SUFFIXES]
     beside_python = str(Path(sys.executable).parent)
     program = shutil.which("clang-format", path=beside_python) or shutil.which("clang-format")

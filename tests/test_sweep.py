@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 
 from cutlass_study import gpu_client, gpus, rounds, stats, study, sweep
+from cutlass_study.axes import Axes
 from cutlass_study.cache import KernelCache
 from cutlass_study.config import GemmConfig, GemmProblem
 from cutlass_study.prepare import Inputs, Prepared
 from cutlass_study.records import Identity, Regime, RowOutcome, Sample
 from cutlass_study.results import ResultsStore
 from cutlass_study.rounds import CONTROL_EVERY, MIN_ROUNDS
-from cutlass_study.space import CUBLAS, CUBLAS_LT, Axes, Entry, sm80
+from cutlass_study.space import CUBLAS, CUBLAS_LT, Entry, sm80
 from cutlass_study.study_data import load
 from cutlass_study.sweep import Sweep, with_controls
 from cutlass_study.sweep_options import SweepOptions

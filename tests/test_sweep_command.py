@@ -14,6 +14,7 @@ from synthetic import DEVICE
 from test_listing import sweep
 
 from cutlass_study import option_checks, plan, sweep_command
+from cutlass_study.axes import Axes
 from cutlass_study.cache import KernelCache
 from cutlass_study.compile import HINDERED, Job
 from cutlass_study.config import MAX_LEADING, GemmProblem, UsageError
@@ -24,7 +25,7 @@ from cutlass_study.nvrtc import Source
 from cutlass_study.prepare import Inputs, Prepared, judge
 from cutlass_study.records import EnvironmentProblem
 from cutlass_study.rules import sm80_reason
-from cutlass_study.space import CUBLAS, Axes, Entry, sm80, sm90, square
+from cutlass_study.space import CUBLAS, Entry, sm80, sm90, square
 from cutlass_study.study_data import DEVICE_FILE, RESULTS_FILE
 from cutlass_study.sweep_command import SweepCall
 

@@ -216,3 +216,20 @@ def test_launch_bound_rows_are_counted_in_captions(hopper):
     rows = hopper.rows.copy()
     rows.loc[rows.index[:3], "launch_bound"] = "true"
     assert "3 rows are launch-bound" in tables.configurations(replace(hopper, rows=rows)).caption
+
+
+@pytest.mark.parametrize(
+    ("drivers", "said"),
+    [
+        ([None, None], ""),
+        ([2, None], "for 1 of 1 loaded kernels"),
+        ([2, 2], "for 1 of 2 loaded kernels"),
+    ],
+)
+def test_the_drivers_count_stands_beside_the_computed_one(
+    drivers: list[int | None], said: str
+) -> None:
+    rows = pd.DataFrame({"ctas_per_sm": [2, 1], "driver_ctas_per_sm": drivers}, dtype="Int64")
+    text = tables.driver_check(rows)
+    assert text.removesuffix(".").endswith(said)
+    assert bool(text) == bool(said)

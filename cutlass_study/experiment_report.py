@@ -1,0 +1,51 @@
+"""The experiments of a data folder as the paper prints them: a figure and numbers for each.
+
+They lie in published folders below `experiments/`, where the audit looks for them too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cutlass_study import experiment_figures
+from cutlass_study.claims import load_experiments
+from cutlass_study.conditions import NAMES, QUESTIONS
+from cutlass_study.csv_files import replace_files
+from cutlass_study.experiment_values import VALUES
+from cutlass_study.study_data import StudyData
+from cutlass_study.style import figure_bytes, styled
+from cutlass_study.views import NothingToShow
+
+Tree = dict[str, Any]
+
+
+def section(data: StudyData, folder: Path) -> Tree:
+    """What the text says of each experiment, its figure drawn into `folder`.
+
+    `None` for an experiment that was not recorded or has nothing to show; `absent` says why.
+    Raises `DataError` for experiments of another kind of device.
+    """
+    recorded = {one.experiment: one for one in reversed(load_experiments(data))}
+    tree: Tree = dict.fromkeys(NAMES)
+    absent: list[Tree] = []
+    for name in NAMES:
+        why = "not measured on this GPU"
+        try:
+            if name in recorded:
+                own = recorded[name]
+                tree[name] = {**VALUES[name](own), "figure": _figure(own, folder)}
+                tree[name]["complete"] = own.complete
+                continue
+        except NothingToShow as nothing:
+            why = f"nothing to show: {nothing}"
+        absent.append({"name": name, "question": QUESTIONS[name], "why": why})
+    return tree | {"absent": absent}
+
+
+def _figure(data: StudyData, folder: Path) -> Tree:
+    name = f"experiment_{data.experiment}.pdf"
+    with styled():
+        figure = experiment_figures.figure(data)
+        replace_files(folder, {name: figure_bytes(figure, "pdf")})
+    return {"file": name, "caption": figure.caption}

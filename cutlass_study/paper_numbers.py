@@ -1,0 +1,29 @@
+"""How the paper prints numbers. What is absent stays `None`, and its sentence is left out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+
+
+def number(value: Any, digits: int) -> str | None:
+    """A rounded number as text, or `None` for an absent one."""
+    if value is None or pd.isna(value) or not math.isfinite(value):
+        return None
+    return f"{value:.{digits}f}"
+
+
+def ratio_percent(ratio: Any, digits: int = 1) -> str | None:
+    """A ratio as signed percent: 1.013 → `+1.3 %`."""
+    if ratio is None or pd.isna(ratio):
+        return None
+    return f"{100 * (float(ratio) - 1):+.{digits}f} %".replace("-", "−")
+
+
+def ratio_interval(low: Any, high: Any) -> str | None:
+    """An interval of ratios as percent."""
+    if low is None or pd.isna(low) or pd.isna(high):
+        return None
+    return f"{ratio_percent(low, 2)} to {ratio_percent(high, 2)}"

@@ -1,0 +1,176 @@
+"""The repeats of a data folder as the paper prints them.
+
+A repeat is an ordinary export of another run of the same sweep, in a folder of its own below
+`repeats/` of the data. Every pair of runs is compared, since two repeats may come from one card
+where the data and either of them do not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from cutlass_study import repeatability_figure
+from cutlass_study import repeatability_text as text
+from cutlass_study.agreement import GOAL_SHARE, agreement
+from cutlass_study.repeatability import Repeat, compare_runs, run_of
+from cutlass_study.repeatability_tables import SUMMARY_CAPTION
+from cutlass_study.study_data import DataError, StudyData, load
+from cutlass_study.style import save, styled
+
+REPEATS = "repeats"
+Tree = dict[str, Any]
+LeftOut = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Repeats:
+    """The runs of a data folder and its repeats in order of time, and every pair of them."""
+
+    runs: tuple[StudyData, ...]
+    pairs: tuple[tuple[StudyData, StudyData, Repeat], ...]
+    left_out: LeftOut  # (folder, why)
+
+
+def repeats_of(data: StudyData) -> Repeats:
+    """Load and compare the repeats of `data`; one that can't be compared with it is left out."""
+    usable: list[StudyData] = [data]
+    left_out: list[tuple[str, str]] = []
+    parent = data.directory / REPEATS
+    folders = sorted(parent.iterdir()) if parent.is_dir() else []
+    for folder in folders:
+        if not folder.is_dir() or folder.name.startswith("."):
+            continue
+        try:
+            repeat = load(folder)
+            compare_runs(data, repeat)
+        except DataError as error:
+            left_out.append((f"repeat {folder.name}", str(error)))
+        else:
+            usable.append(repeat)
+    usable.sort(key=_start)
+    pairs = []
+    for first, second in combinations(usable, 2):
+        try:
+            pairs.append((first, second, compare_runs(first, second)))
+        except DataError as error:
+            left_out.append((f"{first.name} against {second.name}", str(error)))
+    return Repeats(tuple(usable), tuple(pairs), tuple(left_out))
+
+
+def _start(data: StudyData) -> float:
+    started_at = run_of(data).started_at
+    return started_at.timestamp() if started_at else math.inf
+
+
+def _named(data: StudyData, base: Path) -> str:
+    """The folder as a command in the folder `base` names it; in full where a link leads out."""
+    folder = data.directory
+    return (folder.relative_to(base) if folder.is_relative_to(base) else folder).as_posix()
+
+
+def _run(data: StudyData) -> Tree:
+    run = run_of(data)
+    commands = [" ".join(["sweep.py", *one["arguments"]]) for one in data.summary.get("runs", [])]
+    return {
+        "name": run.name,
+        "started": text.started(run),
+        "card": run.card,
+        "driver": run.device.driver_version,
+        "code": run.device.git_commit or "unknown",
+        "commands": commands,
+    }
+
+
+def _kind(repeats: Sequence[Repeat]) -> Tree:
+    """All pairs on one card, or all on two: what the text says of them, regime by regime."""
+    regimes = sorted({found.regime for repeat in repeats for found in repeat.agreements})
+    frames = [repeat.rows for repeat in repeats]
+    pooled = [agreement(regime, frames) for regime in regimes]
+    return {
+        "same_card": repeats[0].same_card,
+        "pairs": len(repeats),
+        "regimes": [
+            {
+                "name": found.regime,
+                "sentences": text.sentences(found),
+                "meets_goal": found.meets_goal,
+                "p95": text.percent(found.p95),
+            }
+            for found in pooled
+        ],
+        "meets_goal": all(found.meets_goal for found in pooled),
+        "by_clock": all(found.clock_part > found.cycles_part for found in pooled),
+        "changed": _unique(change for repeat in repeats for change in repeat.changed),
+        "noted": _unique(note for repeat in repeats for note in text.noted(repeat)),
+    }
+
+
+def _unique(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(texts))
+
+
+def _rows(repeat: Repeat) -> list[Tree]:
+    """Lines of the summary table, one a regime."""
+    return [
+        {
+            "first": repeat.first.name,
+            "second": repeat.second.name,
+            "card": "same" if repeat.same_card else "another",
+            "later": text.later(repeat),
+            "regime": found.regime,
+            "agree": f"{found.agree} of {found.rows}",
+            "share": text.percent(found.share, 0),
+            "goal": "met" if found.meets_goal else "missed",
+            "median": text.percent(found.median, 2),
+            "p95": text.percent(found.p95, 2),
+            "clock": text.percent(found.clock_median, 2),
+            "by_cycles": str(found.cycles_agree),
+        }
+        for found in repeat.agreements
+    ]
+
+
+def _figure(repeats: Sequence[Repeat], folder: Path) -> Tree:
+    """The pair with most rows of these, the first in time where several have as many."""
+    repeat = max(repeats, key=lambda one: len(one.rows))
+    name = f"repeatability_{'same' if repeat.same_card else 'another'}_card"
+    with styled():
+        figure = repeatability_figure.draw(repeat, name)
+        save(figure, folder)
+    return {"file": f"{figure.name}.pdf", "caption": figure.caption}
+
+
+def section(data: StudyData, project: Path, folder: Path) -> tuple[Tree | None, LeftOut]:
+    """What the paper says of the repeats, `None` without any, and what had to be left out.
+
+    Figures are written into `folder`.
+    """
+    repeats = repeats_of(data)
+    if not repeats.pairs:
+        return None, repeats.left_out
+    base = project.resolve()
+    if not data.directory.is_relative_to(base):
+        base = data.directory.parent
+    found = [repeat for _, _, repeat in repeats.pairs]
+    kinds = [[repeat for repeat in found if repeat.same_card == same] for same in (True, False)]
+    kinds = [kind for kind in kinds if kind]
+    tree = {
+        "goal": text.exact_percent(GOAL_SHARE),
+        "tolerances": text.tolerances(),
+        "runs": [_run(one) for one in repeats.runs],
+        "several_cards": any(not repeat.same_card for repeat in found),
+        "kinds": [_kind(kind) for kind in kinds],
+        "figures": [_figure(kind, folder) for kind in kinds],
+        "rows": [row for repeat in found for row in _rows(repeat)],
+        "caption": SUMMARY_CAPTION,
+        "commands": [
+            f"python scripts/compare.py --data {_named(first, base)} --with {_named(second, base)}"
+            for first, second, _ in repeats.pairs
+        ],
+    }
+    return tree, repeats.left_out

@@ -1,0 +1,448 @@
+"""How far two runs agree: pairing, verdicts, refusals, figure, script, the paper's section."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from cutlass_study import repeatability_text, style
+from cutlass_study.agreement import GOAL_SHARE, TOLERANCES
+from cutlass_study.published import export
+from cutlass_study.records import DeviceRecord
+from cutlass_study.repeatability import Repeat, compare_runs
+from cutlass_study.repeatability_figure import draw
+from cutlass_study.repeatability_report import repeats_of, section
+from cutlass_study.repeatability_tables import comparison, summary
+from cutlass_study.results import ResultsStore
+from cutlass_study.study_data import DataError, StudyData, load
+from tests import synthetic
+from tests.sweep_records import DEVICE, fill
+
+PROJECT = Path(__file__).resolve().parent.parent
+SCRIPT = PROJECT / "scripts" / "compare.py"
+H200 = PROJECT / "paper" / "data" / "h200"
+Change = Callable[[pd.DataFrame], object]
+RATIO = ["ratio_to_cublas", "ratio_low", "ratio_high"]
+
+
+@cache
+def made_up() -> synthetic.Records:
+    return synthetic.hopper()
+
+
+def study(
+    name: str = "a",
+    hour: int = 10,
+    device: DeviceRecord | None = None,
+    change: Change | None = None,
+) -> StudyData:
+    """Made-up records of one problem and two regimes, as if loaded from a folder `name`."""
+    records = made_up()
+    results = records.results[records.results["n"] == 8192].reset_index(drop=True)
+    results["flop_per_clk_sm"] = results["tflops"] * 1e6 / results["sm_clock_mhz"] / 100
+    if change:
+        change(results)
+    samples = records.samples[records.samples["name"].isin(results["name"])]
+    started = datetime(2026, 1, 1, hour, tzinfo=UTC).isoformat()
+    summary = {"runs": [{"started_at": started, "arguments": ["--preset", "paper"]}]}
+    device = device or synthetic.DEVICE
+    return StudyData(Path("/data") / name, device, True, summary, results, samples)
+
+
+def rows_of(results: pd.DataFrame, regime: str, **wanted: Any) -> pd.Series:
+    chosen = (results["regime"] == regime) & (results["outcome"] == "ok")
+    for column, value in wanted.items():
+        chosen &= results[column] == value
+    return chosen
+
+
+def scaled(factor: float, columns: list[str], regime: str, **wanted: Any) -> Change:
+    def change(results: pd.DataFrame) -> None:
+        results.loc[rows_of(results, regime, **wanted), columns] *= factor
+
+    return change
+
+
+def drop(results: pd.DataFrame, rows: pd.Series) -> None:
+    """Let a run lack rows that the other has."""
+    results.loc[rows, ["outcome", "tflops"]] = ["timeout", float("nan")]
+
+
+def by_regime(repeat: Repeat) -> dict[str, Any]:
+    return {found.regime: found for found in repeat.agreements}
+
+
+# --- pairing and verdicts ---------------------------------------------------------------------
+
+
+def test_the_same_data_agrees_fully():
+    data = study()
+    repeat = compare_runs(data, data)
+    assert (repeat.same_card, repeat.same_run, repeat.hours) == (True, True, 0)
+    assert (repeat.alone, repeat.changed) == ((0, 0), ())
+    assert [found.regime for found in repeat.agreements] == ["burst", "sustained"]
+    for found in repeat.agreements:
+        assert found.tolerance == TOLERANCES[found.regime]
+        assert (found.agree, found.beyond, found.median, found.p95) == (found.rows, 0, 0, 0)
+        assert (found.clock_largest, found.cycles_agree, found.swaps) == (0, found.rows, ())
+        assert found.meets_goal
+    assert repeat.rows["agrees"].all()
+    assert (repeat.rows["difference_low"] < 0).all()
+    assert (repeat.rows["difference_high"] > 0).all()
+
+
+def test_cublas_is_no_row_but_cublaslt_is():
+    data = study()
+    repeat = compare_runs(data, data)
+    assert set(repeat.rows.loc[repeat.rows["family"] == "cublas", "variant"]) == {"lt_best"}
+    measured = data.results["outcome"] == "ok"
+    assert len(repeat.rows) == measured.sum() - 2  # the control in both regimes
+
+
+def test_a_shifted_ratio_is_found_in_its_regime_alone():
+    other = study("b", change=scaled(1.005, RATIO, "burst", stages="3", family="sm80"))
+    repeat = compare_runs(study(), other)
+    shifted = (repeat.rows["stages"] == "3") & (repeat.rows["family"] == "sm80")
+    shifted &= repeat.rows["regime"] == "burst"
+    assert shifted.any()
+    assert (~repeat.rows["agrees"]).equals(shifted)
+    assert repeat.rows.loc[shifted, "difference"].to_numpy() == pytest.approx(0.005)
+    burst, sustained = (by_regime(repeat)[name] for name in ("burst", "sustained"))
+    assert burst.agree == burst.rows - shifted.sum()
+    assert burst.beyond == 0  # intervals of ±0.4 % each: 0.5 % is not surely above 0.3 %
+    assert sustained.agree == sustained.rows
+
+
+def test_each_regime_has_its_tolerance():
+    def change(results: pd.DataFrame) -> None:
+        for regime in ("burst", "sustained"):
+            scaled(1.005, RATIO, regime)(results)
+
+    found = by_regime(compare_runs(study(), study("b", change=change)))
+    assert (found["burst"].agree, found["burst"].meets_goal) == (0, False)
+    assert (found["sustained"].agree, found["sustained"].meets_goal) == (
+        found["sustained"].rows,
+        True,
+    )
+
+
+def test_a_large_shift_is_beyond_noise():
+    found = by_regime(compare_runs(study(), study("b", change=scaled(1.03, RATIO, "burst"))))
+    assert found["burst"].beyond == found["burst"].rows
+    assert found["sustained"].beyond == 0
+
+
+def test_the_interval_adds_both_runs_in_quadrature():
+    def change(results: pd.DataFrame) -> None:
+        results["ratio_low"] = results["ratio_to_cublas"] * math.exp(-0.03)
+        results["ratio_high"] = results["ratio_to_cublas"] * math.exp(0.04)
+
+    rows = compare_runs(study(change=change), study("b", change=change)).rows
+    assert rows["difference_low"].to_numpy() == pytest.approx(math.expm1(-0.05))
+    assert rows["difference_high"].to_numpy() == pytest.approx(math.expm1(0.05))
+
+
+def test_clocks_and_cycles_explain_the_ratio_together():
+    clock, cublas, cycles = 1.02, 1.01, 1.004
+
+    def change(results: pd.DataFrame) -> None:
+        scaled(clock, ["sm_clock_mhz"], "burst", family="sm80")(results)
+        scaled(cublas, ["sm_clock_mhz"], "burst", family="cublas")(results)
+        scaled(cycles, ["flop_per_clk_sm"], "burst", family="sm80")(results)
+        scaled(clock / cublas * cycles, RATIO, "burst", family="sm80")(results)
+
+    rows = compare_runs(study(), study("b", change=change)).rows
+    rows = rows[(rows["family"] == "sm80") & (rows["regime"] == "burst")]
+    assert rows["clock_difference"].to_numpy() == pytest.approx(clock - 1)
+    assert rows["clock_part"].to_numpy() == pytest.approx(clock / cublas - 1)
+    assert rows["cycles_part"].to_numpy() == pytest.approx(cycles - 1)
+    product = (1 + rows["clock_part"]) * (1 + rows["cycles_part"]) - 1
+    assert rows["difference"].to_numpy() == pytest.approx(product.to_numpy())
+
+
+def test_without_clocks_nothing_is_said_of_them():
+    def change(results: pd.DataFrame) -> None:
+        results[["sm_clock_mhz", "flop_per_clk_sm"]] = float("nan")
+
+    repeat = compare_runs(study(), study("b", change=change))
+    assert by_regime(repeat)["burst"].cycles_agree == 0
+    assert not any("clock" in text for text in repeatability_text.sentences(repeat.agreements[0]))
+    with style.styled():
+        draw(repeat)
+
+
+def test_configurations_that_change_places_are_counted():
+    def ratios(*values: float) -> Change:
+        def change(results: pd.DataFrame) -> None:
+            rows = results.index[rows_of(results, "burst", family="sm80")][:2]
+            others = (results["family"] != "cublas") | (results["variant"] != "default")
+            others[rows] = False
+            drop(results, others)
+            for row, ratio in zip(rows, values, strict=True):
+                results.loc[row, RATIO] = [ratio, ratio * 0.999, ratio * 1.001]
+
+        return change
+
+    first = study(change=ratios(0.50, 0.51))
+    for second, ordered, swaps in (((0.52, 0.51), 1, 1), ((0.4, 0.5), 1, 0), ((0.5, 0.5), 0, 0)):
+        (found,) = compare_runs(first, study("b", change=ratios(*second))).agreements
+        assert (found.ordered, len(found.swaps)) == (ordered, swaps)
+        text = repeatability_text.order(found)
+        assert ("% slower than" in text) == bool(swaps)
+        assert bool(text) == bool(ordered)
+
+
+def test_rows_that_one_run_lacks_are_counted_and_not_compared():
+    def without_wmma(results: pd.DataFrame) -> None:
+        drop(results, results["family"] == "wmma")
+
+    repeat = compare_runs(study(), study("b", change=without_wmma))
+    assert repeat.alone == (2, 0)
+    assert "wmma" not in set(repeat.rows["family"])
+    assert "2 of the first run" in repeatability_text.counted(repeat)
+
+
+def test_other_inputs_and_seeds_are_other_rows():
+    for column, value in (("distribution", "normal"), ("seed", 2), ("arch", "sm_90")):
+
+        def change(results: pd.DataFrame, column: str = column, value: Any = value) -> None:
+            results[column] = value
+
+        with pytest.raises(DataError, match="no measured row in common"):
+            compare_runs(study(), study("b", change=change))
+
+
+def test_a_repeat_of_cublaslt_may_be_another_kernel():
+    def change(results: pd.DataFrame) -> None:
+        results.loc[results["variant"] == "lt_best", "reason"] = "heuristic candidate 3"
+
+    repeat = compare_runs(study(), study("b", change=change))
+    assert "note" in comparison(repeat).frame
+    (sentence,) = repeatability_text.noted(repeat)
+    assert "nothing, then heuristic candidate 3" in sentence
+    assert repeatability_text.noted(compare_runs(study(), study())) == []
+
+
+def test_what_else_changed_is_told():
+    other = replace(synthetic.DEVICE, uuid="GPU-1-2", driver_version="1", git_commit="abc")
+    second = study("b", hour=13, device=other)
+    longer = second.samples.assign(launches=second.samples["launches"] * 2)
+    repeat = compare_runs(study(), replace(second, samples=longer))
+    assert (repeat.same_card, repeat.hours, repeat.second.card) == (False, 3, "GPU-1")
+    assert repeat.changed[:2] == ("driver 0 and 1", "code unknown and abc")
+    assert [text.split(" ms")[0].rpartition(" ")[0] for text in repeat.changed[2:]] == [
+        "timed work in a burst sample",
+        "timed work in a sustained sample",
+    ]
+    assert "another card of the same model" in repeatability_text.about(repeat)
+    assert repeatability_text.later(compare_runs(second, study())) == "3.0 h earlier"
+
+
+# --- what is refused --------------------------------------------------------------------------
+
+
+def test_other_models_of_gpu_are_refused_by_name():
+    other = study("b", device=replace(synthetic.DEVICE, name="Other GPU"))
+    with pytest.raises(DataError, match=r"'/data/a' .*Synthetic GPU.* '/data/b' on Other GPU"):
+        compare_runs(study(), other)
+    with pytest.raises(DataError, match=r"\(100 SMs\).*\(99 SMs\)"):
+        compare_runs(study(), study("b", device=replace(synthetic.DEVICE, sm_count=99)))
+
+
+def test_nothing_measured_is_refused():
+    with pytest.raises(DataError, match="holds nothing measured"):
+        compare_runs(study(), replace(study("b"), device=None))
+
+    def conditions(results: pd.DataFrame) -> None:
+        results["condition"] = "hot"
+
+    with pytest.raises(DataError, match=r"'/data/b' can't be compared: .*experiment"):
+        compare_runs(study(), study("b", change=conditions))
+
+
+# --- tables and figure ------------------------------------------------------------------------
+
+
+def test_tables_hold_both_runs():
+    repeat = compare_runs(study(), study("b", hour=12, change=scaled(1.01, RATIO, "burst")))
+    frame = comparison(repeat).frame
+    for column in ("ratio_to_cublas", "sm_clock_mhz", "flop_per_clk_sm"):
+        assert {f"{column}_first", f"{column}_second"} <= set(frame.columns)
+    assert len(frame) == len(repeat.rows)
+    lines = summary([repeat]).frame
+    assert lines["goal"].tolist() == ["missed", "met"]
+    assert lines["hours_later"].tolist() == [2, 2]
+
+
+def test_the_figure_tells_agreement_by_fill_and_counts_it():
+    change = scaled(1.01, RATIO, "burst", family="sm80")
+    repeat = compare_runs(study(), study("b", change=change))
+    with style.styled():
+        figure = draw(repeat)
+    titles = [axes.get_title() for axes in figure.figure.axes]
+    for found, title in zip(repeat.agreements, titles, strict=True):
+        assert f"{found.agree} of {found.rows} agree" in title
+    faces = {
+        container.get_label(): container.lines[0].get_markerfacecolor()
+        for container in figure.figure.axes[0].containers
+    }
+    assert faces["agrees"] != "white"
+    assert faces["does not agree"] == "white"
+    assert "configurations that differ less are in the table only" in figure.caption
+
+
+# --- the recorded data ------------------------------------------------------------------------
+
+
+def recorded() -> list[Path]:
+    return sorted(path for path in (H200 / "repeats").iterdir() if path.is_dir())
+
+
+def test_every_recorded_repeat_is_an_export_that_can_be_compared():
+    assert recorded()
+    repeats = repeats_of(load(H200))
+    assert repeats.left_out == ()
+    assert len(repeats.runs) == len(recorded()) + 1
+    for folder in recorded():
+        names = {path.name for path in folder.iterdir()}
+        assert names == {"device.json", "results.csv", "samples.csv.gz"}
+    for _, _, repeat in repeats.pairs:
+        assert not repeat.same_run
+        for found in repeat.agreements:
+            assert found.rows >= 1 / (1 - GOAL_SHARE)  # fewer could not miss the goal by one
+            assert 0 <= found.agree <= found.rows
+            assert math.isfinite(found.median)
+            assert repeatability_text.sentences(found)
+
+
+# --- the paper's section ----------------------------------------------------------------------
+
+
+def exported(folder: Path, uuid: str = "GPU-11111111", name: str = DEVICE.name) -> StudyData:
+    """A small real export of a made-up campaign."""
+    store_path = folder.parent / f"{folder.name}.sqlite"
+    store_path.parent.mkdir(parents=True, exist_ok=True)
+    device = replace(DEVICE, uuid=uuid, name=name)
+    with ResultsStore.open(store_path, device, resume=False, arguments=("--seed", "1")) as store:
+        fill(store)
+        export(store, folder, planned=5)
+    store_path.unlink()
+    return load(folder)
+
+
+def begun(folder: Path, hour: int) -> None:
+    """Let the export say when its run began."""
+    record = json.loads((folder / "device.json").read_text())
+    record["runs"][0]["started_at"] = f"2026-01-01T{hour:02}:00:00+00:00"
+    (folder / "device.json").write_text(json.dumps(record))
+
+
+def test_without_repeats_there_is_no_section(tmp_path: Path):
+    data = exported(tmp_path / "gpu")
+    assert section(data, tmp_path, tmp_path) == (None, ())
+    (tmp_path / "gpu" / "repeats" / ".hidden").mkdir(parents=True)
+    (tmp_path / "gpu" / "repeats" / "note.txt").touch()
+    assert section(data, tmp_path, tmp_path) == (None, ())
+
+
+def test_every_pair_of_runs_is_compared_in_order_of_time(tmp_path: Path):
+    for name, uuid, hour in (
+        ("gpu", "GPU-1", 9),
+        ("gpu/repeats/late", "GPU-2", 15),
+        ("gpu/repeats/early", "GPU-2", 8),
+    ):
+        exported(tmp_path / name, uuid)
+        begun(tmp_path / name, hour)
+    exported(tmp_path / "gpu/repeats/foreign", name="Other GPU")
+    (tmp_path / "gpu/repeats/torn").mkdir()
+    tree, left_out = section(load(tmp_path / "gpu"), tmp_path, tmp_path)
+    assert [name for name, _ in left_out] == ["repeat foreign", "repeat torn"]
+    assert [run["name"] for run in tree["runs"]] == ["early", "gpu", "late"]
+    assert [(kind["same_card"], kind["pairs"]) for kind in tree["kinds"]] == [(True, 1), (False, 2)]
+    assert tree["several_cards"]
+    assert tree["commands"][1] == (
+        "python scripts/compare.py --data gpu/repeats/early --with gpu/repeats/late"
+    )
+    for figure in tree["figures"]:
+        assert (tmp_path / figure["file"]).read_bytes().startswith(b"%PDF-")
+    assert {(row["goal"], row["share"]) for row in tree["rows"]} == {("met", "100 %")}
+    json.dumps(tree)
+
+
+def test_an_export_leaves_the_repeats_alone(tmp_path: Path):
+    exported(tmp_path / "gpu")
+    exported(tmp_path / "gpu/repeats/again")
+    repeat = tmp_path / "gpu" / "repeats" / "again"
+    before = {path.name: path.read_bytes() for path in repeat.iterdir()}
+    begun(tmp_path / "gpu", 1)
+    exported(tmp_path / "gpu")  # another campaign: the earlier export moves aside
+    assert {path.name: path.read_bytes() for path in repeat.iterdir()} == before
+    assert (tmp_path / "gpu" / "previous").is_dir()
+    assert len(repeats_of(load(tmp_path / "gpu")).runs) == 2
+
+
+# --- the script -------------------------------------------------------------------------------
+
+
+def run_script(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(SCRIPT), *arguments],
+        cwd=cwd,
+        env=os.environ
+        | {"PYTHONPATH": str(PROJECT), "PYTHONIOENCODING": "utf-8", "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+def test_script_prints_the_verdict_and_writes_files(tmp_path: Path):
+    exported(tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    begun(tmp_path / "b", 3)
+    done = run_script("--data", "a", "--with", "b", "--out", "out", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "burst regime: 2 of 2 configurations agree within 0.3 % (100 %)" in done.stdout
+    assert "the goal of 95 % is met" in done.stdout
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {f"repeatability.{end}" for end in ("csv", "md", "tex", "typ", "png", "pdf")} <= written
+    assert {"repeatability_summary.csv", "captions.json", "captions.md"} <= written
+    assert not (tmp_path / "a" / "out").exists()
+
+
+def test_script_exit_codes_and_sentences(tmp_path: Path):
+    exported(tmp_path / "a")
+    exported(tmp_path / "c", name="Other GPU")
+    (tmp_path / "file").touch()
+    for arguments, code, words in (
+        (["--data", "a"], 2, "--with"),
+        (["--data", "a", "--with", "nowhere"], 2, "does not exist"),
+        (["--with", "a"], 2, "no paper/ folder here or above"),
+        (["--data", "a", "--with", "c"], 2, "only runs on the same model of GPU"),
+        (["--data", "a", "--with", "a", "--out", "file/out"], 3, "can't write"),
+    ):
+        done = run_script(*arguments, cwd=tmp_path)
+        assert done.returncode == code, (arguments, done.stderr)
+        assert words in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_script_says_that_a_run_is_compared_with_itself(tmp_path: Path):
+    exported(tmp_path / "a")
+    done = run_script("--data", "a", "--with", "a", cwd=tmp_path)
+    assert "Both folders hold the same run" in done.stdout
+    assert "scripts/compare.py --data" in run_script("--help", cwd=tmp_path).stdout
