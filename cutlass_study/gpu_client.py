@@ -14,7 +14,9 @@ from typing import Any, cast, get_args
 
 from cutlass_study.prepare import Prepared
 from cutlass_study.records import CacheMode, Outcome, Regime, Sample
+from cutlass_study.regimes import GRAPHS
 from cutlass_study.rounds import Candidate
+from cutlass_study.sweep_options import SweepOptions
 from cutlass_study.tasks import KernelTask, ProblemSetup, Taken, Verification
 from cutlass_study.telemetry import TelemetryLog
 from cutlass_study.worker import Worker, WorkerFailure
@@ -49,10 +51,10 @@ class GpuClient:
     """Requests to the child, with its state brought up as needed."""
 
     def __init__(
-        self, worker: Worker, telemetry: TelemetryLog | None, allow_long_launches: bool
+        self, worker: Worker, telemetry: TelemetryLog | None, options: SweepOptions
     ) -> None:
         self._worker, self._telemetry = worker, telemetry
-        self._allow_long_launches = allow_long_launches
+        self._options = options
         self._generation = worker.generation
         self._open: dict[ProblemSetup, bool] = {}  # → whether its reference is there
         self._loaded: set[tuple[ProblemSetup, str]] = set()
@@ -60,7 +62,11 @@ class GpuClient:
     def _setup_of(self, item: Prepared) -> ProblemSetup:
         identity = item.row.identity
         return ProblemSetup(
-            identity.problem, identity.distribution, identity.seed, self._allow_long_launches
+            identity.problem,
+            identity.distribution,
+            identity.seed,
+            self._options.allow_long_launches,
+            GRAPHS[self._options.graphs],
         )
 
     def close_all(self) -> None:

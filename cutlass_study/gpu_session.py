@@ -185,7 +185,9 @@ class GpuSession:
         found = self._open[setup]
         sets = len(found.operands.sets)
         kernel = found.kernels[name]
-        return self._sampler.take(kernel, sets, regime, round_, estimate_ms, gap_s, cache)
+        return self._sampler.take(
+            kernel, sets, regime, round_, estimate_ms, gap_s, cache, setup.graph_below_ms
+        )
 
     # --- experiments -----------------------------------------------------------------------
 

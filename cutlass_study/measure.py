@@ -149,17 +149,20 @@ class Sampler:
         estimate_ms: float,
         gap_s: float | None = None,
         cache: CacheMode = "rotate",
+        graph_below_ms: float = GRAPH_BELOW_MS,
     ) -> Taken:
         """One sample over `sets` rotated operand sets; nothing else may be running on the GPU.
 
         `gap_s` is the idle time before it, by default the regime's own. Another `cache` mode than
-        `rotate` uses operand set 0 alone; `flush` and `alone` time each launch by itself.
+        `rotate` uses operand set 0 alone; `flush` and `alone` time each launch by itself. Launches
+        shorter than `graph_below_ms` are replayed as a CUDA graph.
         """
         if cache in ("flush", "alone"):
             count = alone_count(estimate_ms, self._flush_bytes, self.budget_s)
             return self._take_alone(kernel, regime, round_, count, gap_s, cache)
         sets = 1 if cache == "hot" else sets
-        work = self._work(kernel, sets, launch_counts(regime, estimate_ms), estimate_ms)
+        counts = launch_counts(regime, estimate_ms)
+        work = self._work(kernel, sets, counts, estimate_ms, graph_below_ms)
         time.sleep(PLANS[regime].gap_s if gap_s is None else gap_s)
         taken = self._run(kernel, sets, work, regime, round_)
         if round_ % HOST_EVERY:
@@ -172,16 +175,21 @@ class Sampler:
     ) -> Taken:
         """About `length_ms` of launches without a gap or untimed ones before: part of a span."""
         counts = (0, max(1, round(length_ms / estimate_ms)))
-        work = self._work(kernel, sets, counts, estimate_ms)
+        work = self._work(kernel, sets, counts, estimate_ms, GRAPH_BELOW_MS)
         return self._run(kernel, sets, work, "sustained", round_)
 
     def _work(
-        self, kernel: Kernel, sets: int, counts: tuple[int, int], estimate_ms: float
+        self,
+        kernel: Kernel,
+        sets: int,
+        counts: tuple[int, int],
+        estimate_ms: float,
+        graph_below_ms: float,
     ) -> _Work:
         """(untimed, timed) launches divided into submissions; graphs where launches are short."""
         graph, size = None, 1
         untimed, timed = counts
-        if estimate_ms < GRAPH_BELOW_MS:
+        if estimate_ms < graph_below_ms:
             size, untimed, timed = graph_counts(untimed, timed, estimate_ms)
             graph = self._graph(kernel, sets, size)
         parts = submissions(untimed, timed, size * estimate_ms, self.budget_s)

@@ -13,6 +13,8 @@ from cutlass_study.records import Regime
 BURST_GAP_S = 0.02
 PLANNED_SHARE = 0.8  # of the budget: under a power limit a launch takes longer than was estimated
 GRAPH_BELOW_MS = 0.06  # shorter kernels would be timed by how fast the host can launch
+# By `--graphs`: launches shorter than this are replayed as CUDA graphs, in ms.
+GRAPHS = {"auto": GRAPH_BELOW_MS, "always": math.inf, "never": 0.0}
 GRAPH_MS = 10.0  # work in one graph: the pause between two replays is far below a thousandth of it
 LONG_LAUNCH_MS = 5.0  # in the burst regime one such launch is enough: more wake the power limit
 ALONE_LAUNCHES = 16  # launches timed one by one in a sample

@@ -14,6 +14,7 @@ from cutlass_study.axes import Axes
 from cutlass_study.cache import KernelCache
 from cutlass_study.chosen_space import entries
 from cutlass_study.compile import Job
+from cutlass_study.config import UsageError
 from cutlass_study.footprint import fit_entries
 from cutlass_study.gpus import GpuLimits, limits_of
 from cutlass_study.plan import Plan, make_plan
@@ -115,11 +116,30 @@ class Measurement:
 
 
 def open_store(results: Path, device: DeviceRecord, request: Request) -> ResultsStore:
-    """The results store of this run; raises `EnvironmentProblem` before any work is done."""
+    """The results store of this run; raises `EnvironmentProblem` before any work is done.
+
+    Raises `UsageError` if the runs to be resumed replayed graphs otherwise: a row's samples are of
+    one kind.
+    """
     options = request.options
-    return ResultsStore.open(
+    store = ResultsStore.open(
         results, device, resume=options.resume, arguments=sys.argv[1:], seed=options.inputs.seed
     )
+    for run in store.runs():
+        used = _graphs_of(run.arguments)
+        if used != options.graphs:
+            store.close()
+            raise UsageError(
+                f"--graphs {options.graphs} can't resume a sweep that ran with --graphs {used}; "
+                f"give --graphs {used}, or leave out --resume"
+            )
+    return store
+
+
+def _graphs_of(arguments: Sequence[str]) -> str:
+    """What `--graphs` was, in either of its forms."""
+    joined = re.search(r"--graphs[= ](\S+)", " ".join(arguments))
+    return joined[1] if joined else "auto"
 
 
 def measured_entries(

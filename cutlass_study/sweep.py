@@ -58,7 +58,7 @@ class Sweep:
         reporter: Reporter,
         telemetry: TelemetryLog | None = None,
     ) -> None:
-        self.gpu = GpuClient(worker, telemetry, options.allow_long_launches)
+        self.gpu = GpuClient(worker, telemetry, options)
         self._store, self._options, self._reporter = store, options, reporter
         self._random = random.Random(options.inputs.seed)
 

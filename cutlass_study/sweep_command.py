@@ -17,6 +17,7 @@ from cutlass_study.listing import render
 from cutlass_study.prepare import Inputs, Prepared, judge
 from cutlass_study.project import project_folder
 from cutlass_study.records import DeviceRecord, Distribution, EnvironmentProblem, Regime
+from cutlass_study.regimes import GRAPHS
 from cutlass_study.sweep_options import SweepOptions
 
 if TYPE_CHECKING:  # what only the longer ways need is imported there: --list answers at once
@@ -47,6 +48,7 @@ class SweepCall:
     seed: int = 0
     time_budget_s: float | None = None
     allow_long_launches: bool = False
+    graphs: str = "auto"
     workers: int | None = None
     cache_dir: Path | None = None
     results: Path | None = None
@@ -65,6 +67,10 @@ class SweepCall:
         if self.regime is not None and self.regime not in REGIMES:
             raise UsageError(
                 f"regime '{self.regime}' is not known; use one of: {', '.join(REGIMES)}"
+            )
+        if self.graphs not in GRAPHS:
+            raise UsageError(
+                f"graphs '{self.graphs}' is not known; use one of: {', '.join(GRAPHS)}"
             )
         if self.time_budget_s is not None and not 0 < self.time_budget_s < 1e6:
             raise UsageError(
@@ -94,6 +100,7 @@ class SweepCall:
             self.time_budget_s or (QUICK_BUDGET_S if self.preset == "quick" else DEFAULT_BUDGET_S),
             self.allow_long_launches,
             self.resume,
+            self.graphs,
         )
 
 

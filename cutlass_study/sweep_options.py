@@ -25,3 +25,4 @@ class SweepOptions:
     budget_s: float
     allow_long_launches: bool = False
     resume: bool = False
+    graphs: str = "auto"  # a key of regimes.GRAPHS

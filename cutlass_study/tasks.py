@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cutlass_study.config import GemmConfig, GemmProblem
 from cutlass_study.records import Distribution, Sample
+from cutlass_study.regimes import GRAPH_BELOW_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +84,4 @@ class ProblemSetup:
     distribution: Distribution
     seed: int
     allow_long_launches: bool = False
+    graph_below_ms: float = GRAPH_BELOW_MS  # shorter launches are replayed as CUDA graphs

@@ -91,7 +91,7 @@ def main(
         float | None,
         typer.Option(
             help="Seconds of GPU time per configuration and regime. "
-            "(default: 10 for paper, else 3)",
+            "(default: 10; 3 for quick)",
             rich_help_panel=RUN,
         ),
     ] = None,
@@ -99,6 +99,13 @@ def main(
         bool,
         typer.Option(help="Run launches predicted above the watchdog budget.", rich_help_panel=RUN),
     ] = False,
+    graphs: Annotated[
+        str,
+        typer.Option(
+            help="Replay launches as CUDA graphs: auto (those under 0.06 ms), always, never.",
+            rich_help_panel=RUN,
+        ),
+    ] = "auto",
     workers: Annotated[
         int | None,
         typer.Option(
@@ -151,6 +158,7 @@ def main(
         seed=seed,
         time_budget_s=time_budget,
         allow_long_launches=allow_long_launches,
+        graphs=graphs,
         workers=workers,
         cache_dir=cache_dir,
         results=results,

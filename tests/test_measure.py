@@ -22,6 +22,7 @@ from cutlass_study.regimes import (
     ALONE_LAUNCHES,
     FLUSH_BYTES_PER_MS,
     GRAPH_BELOW_MS,
+    GRAPHS,
     LONG_LAUNCH_MS,
     PLANS,
     alone_count,
@@ -266,6 +267,22 @@ def test_a_graph_is_captured_once_and_freed(gpu: FakeGpu) -> None:
     taker.forget(kernel)
     taker.forget(kernel)
     assert graph.destroyed
+
+
+@pytest.mark.parametrize(
+    ("graphs", "time_ms", "submission"),
+    [("never", 0.01, "stream"), ("auto", 0.01, "graph"), ("auto", 1.0, "stream"),
+     ("always", 1.0, "graph"), ("always", 300.0, "graph")],
+)  # fmt: skip
+def test_graphs_are_replayed_as_asked_for(
+    gpu: FakeGpu, graphs: str, time_ms: float, submission: str
+) -> None:
+    kernel = FakeKernel(gpu, time_ms=time_ms)
+    for regime in REGIMES:
+        taken = sampler(0.5).take(kernel, 1, regime, 1, time_ms, 0.0, graph_below_ms=GRAPHS[graphs])
+        assert taken.sample.submission == submission
+        assert taken.sample.time_ms == pytest.approx(time_ms)
+        assert gpu.longest_ms <= 500
 
 
 # --- M2: hot and cold ----------------------------------------------------------------------

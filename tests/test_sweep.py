@@ -17,7 +17,7 @@ import pytest
 from cutlass_study import gpu_client, gpus, rounds, stats, study, sweep
 from cutlass_study.axes import Axes
 from cutlass_study.cache import KernelCache
-from cutlass_study.config import GemmConfig, GemmProblem
+from cutlass_study.config import GemmConfig, GemmProblem, UsageError
 from cutlass_study.prepare import Inputs, Prepared
 from cutlass_study.records import Identity, Regime, RowOutcome, Sample
 from cutlass_study.results import ResultsStore
@@ -434,6 +434,27 @@ def test_kill_9_keeps_finished_rows_and_resume_does_the_rest(tmp_path: Path) -> 
     assert all(row.stop_reason for row in bench.store.outcomes())
     assert len(bench.samples(FIRST, LARGE)) == MIN_ROUNDS["burst"]
     bench.store.close()
+
+
+def test_a_row_has_samples_of_one_kind_of_submission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--resume` with another `--graphs` is refused; the same one, and a fresh run, are not."""
+
+    def opened(graphs: str, *, resume: bool = True) -> ResultsStore:
+        monkeypatch.setattr(sys, "argv", ["sweep.py", f"--graphs={graphs}"])
+        options = SweepOptions(("burst",), Inputs("uniform", 1), 1.0, resume=resume, graphs=graphs)
+        request = study.Request(None, Axes(), options, KernelCache(tmp_path / "cache"))
+        return study.open_store(tmp_path / "study.sqlite", DEVICE, request)
+
+    with opened("never") as store:
+        store.add_outcome(RowOutcome(identity(FIRST), "ok"))
+    with pytest.raises(
+        UsageError, match=r"always can't resume a sweep.*give --graphs never"
+    ):
+        opened("always")
+    opened("never").close()
+    opened("always", resume=False).close()
 
 
 # --- end to end, without compiling ---------------------------------------------------------
