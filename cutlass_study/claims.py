@@ -92,11 +92,13 @@ def default_claims() -> Path:
 def load_claims(path: Path | str) -> tuple[Claim, ...]:
     """Read and check a claim file; raises UsageError, one sentence, for anything wrong in it."""
     path = Path(path)
+    if not path.is_file():
+        raise UsageError(f"claim file '{path}' can't be read: no such file; give another one")
     try:
-        text = path.read_text(encoding="utf-8")
-        content = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"claim file '{path}' can't be read: {error}") from error
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UsageError(f"claim file '{path}' can't be read: {why}") from error
     unknown = sorted(content.keys() - {"claim"})
     if unknown:
         raise UsageError(f"claim file '{path}' has the unknown key '{unknown[0]}' beside [[claim]]")

@@ -25,6 +25,13 @@ from cutlass_study.records import EnvironmentProblem
 EXIT_BROKEN_PIPE, EXIT_USAGE, EXIT_ENVIRONMENT, EXIT_INTERRUPTED = 1, 2, 3, 130
 
 
+# What can befall any file at any time, whatever the program does.
+MACHINE_FAULTS = (
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
+)  # fmt: skip
+REMEDY = "free space and memory there, or raise the system's limits"
+
+
 class OutputProblem(OSError):
     """What is printed can't be written: told apart from the trouble of any other file."""
 
@@ -60,6 +67,15 @@ def one_sentence(interrupted: str = "interrupted") -> Iterator[None]:
         raise _ended(error, EXIT_ENVIRONMENT) from None
     except KeyboardInterrupt:
         raise _ended(interrupted, EXIT_INTERRUPTED) from None
+    except OutputProblem:  # `run` judges it
+        raise
+    except MemoryError:
+        raise _ended("memory is used up; close other programs", EXIT_ENVIRONMENT) from None
+    except OSError as error:
+        if error.errno not in MACHINE_FAULTS:
+            raise  # a bug: nobody foresaw this file
+        where = f"'{error.filename}'" if error.filename else "this machine"
+        raise _ended(f"{where}: {error.strerror}; {REMEDY}", EXIT_ENVIRONMENT) from None
 
 
 def _ended(why: object, code: int) -> typer.Exit:

@@ -43,14 +43,14 @@ def csv_text(column: str, value: Value) -> str:
     return " ".join(value.split()) if isinstance(value, str) else str(value)
 
 
-def write_all(directory: Path, files: Mapping[str, bytes]) -> None:
+def write_all(directory: Path, files: Mapping[str, bytes], aside: Path | None = None) -> None:
     """Make the folder if missing and `replace_files` in it.
 
     Raises EnvironmentProblem, leaving what was there, if the folder can't be written.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        replace_files(directory, files)
+        replace_files(directory, files, aside)
     except OSError as error:
         raise EnvironmentProblem(
             f"folder '{directory}' can't be written ({error.strerror or error}); give a folder "
@@ -58,10 +58,11 @@ def write_all(directory: Path, files: Mapping[str, bytes]) -> None:
         ) from error
 
 
-def replace_files(directory: Path, files: Mapping[str, bytes]) -> None:
+def replace_files(directory: Path, files: Mapping[str, bytes], aside: Path | None = None) -> None:
     """Write all beside their places, then rename each, in the order given.
 
-    Raises OSError, leaving no half-written file and what was there, if one can't be written.
+    With `aside`, a folder that is made, what stands in their places moves there before. Raises
+    OSError, leaving no half-written file and what was there, if one can't be written.
     """
     written: list[tuple[Path, Path]] = []
     try:
@@ -72,6 +73,11 @@ def replace_files(directory: Path, files: Mapping[str, bytes]) -> None:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
+        if aside is not None:
+            aside.mkdir(parents=True, exist_ok=True)
+            for _, final in written:
+                if final.exists():
+                    final.replace(aside / final.name)
         for part, final in written:
             part.replace(final)
     except BaseException:  # an interrupt must not leave them either

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 TILE_M = 128  # rows of every tile of the worklog's kernels 8 and 9
 DEFAULT_STAGES = 4
+ONE_WARPGROUPS_SUMS = 128 * 128  # 128 a thread
 # N of the SIMT kernels: at the study's N the slowest takes 0.3 s a launch, and a sample is several.
 SIMT_EXTENT = 4096
 
@@ -52,7 +53,7 @@ def wgmma(
         return GemmConfig("wgmma", variant=variant)
     pipelined = variant.startswith("pipelined")
     tile = tile or (TILE_M, int(variant.rpartition("_n")[2]), TILE_K)
-    rows = tile[0] // 2 if pipelined and tile[1] > TILE_M else tile[0]
+    rows = tile[0] // 2 if pipelined and tile[0] * tile[1] > ONE_WARPGROUPS_SUMS else tile[0]
     return GemmConfig(
         "wgmma",
         tile,

@@ -104,7 +104,6 @@ def export(
         )
 
     lines = result_lines(outcomes, samples, numbers)
-    _keep_previous(directory, summary)
     write_all(
         directory,
         {
@@ -114,23 +113,20 @@ def export(
                 csv_bytes(SAMPLE_COLUMNS, (_sample_line(*pair) for pair in samples)), mtime=0
             ),
         },
+        _place_of_previous(directory, summary),
     )
 
 
-def _keep_previous(directory: Path, summary: dict[str, Any]) -> None:
-    """Move the export of an earlier campaign aside: it is somebody's measurement."""
+def _place_of_previous(directory: Path, summary: dict[str, Any]) -> Path | None:
+    """Where an earlier campaign's export goes, as it is somebody's measurement; else `None`."""
     try:
         earlier = read_device_file(directory / DEVICE_FILE)[0].get("runs", [])
     except (OSError, ValueError):
-        return
+        return None
     now = summary["runs"]
     if not earlier or (now and now[0]["started_at"] == earlier[0]["started_at"]):
-        return
-    aside = directory / "previous" / earlier[0]["started_at"].replace(":", "")
-    aside.mkdir(parents=True, exist_ok=True)
-    for name in (DEVICE_FILE, RESULTS_FILE, SAMPLES_FILE):
-        if (directory / name).exists():
-            (directory / name).replace(aside / name)
+        return None
+    return directory / "previous" / str(earlier[0]["started_at"]).replace(":", "")
 
 
 def write_static(rows: Sequence[RowOutcome], directory: Path | str) -> None:

@@ -450,6 +450,7 @@ PAIRS = GOOD.replace("lecture_ridge", "one_baseline").replace(
         ("", "no [[claim]] tables"),
         ("claim = 3", "no [[claim]] tables"),
         (GOOD[:-4], "can't be read"),
+        (f"a = {'[' * 100_000}", "can't be read: maximum recursion depth"),
     ],
 )
 def test_bad_claim_files_are_one_sentence(tmp_path, text, words):

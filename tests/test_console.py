@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -179,6 +180,19 @@ def test_every_script_refuses_an_unknown_option_alike(name: str) -> None:
         (UsageError("tile 'a\nb' is wrong"), 2, "tile 'a b' is wrong\n"),
         (EnvironmentProblem("no compiler"), 3, "no compiler\n"),
         (KeyboardInterrupt(), 130, "interrupted; all is kept\n"),
+        (MemoryError(), 3, "memory is used up; close other programs\n"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/tmp/x"),
+            3,
+            "'/tmp/x': No space left on device; free space and memory there, or raise the "
+            "system's limits\n",
+        ),
+        (
+            OSError(errno.EMFILE, "Too many open files"),
+            3,
+            "this machine: Too many open files; free space and memory there, or raise the "
+            "system's limits\n",
+        ),
         (typer.Exit(1), 1, ""),
     ],
 )

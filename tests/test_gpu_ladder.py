@@ -44,8 +44,13 @@ pytestmark = pytest.mark.gpu
 SIMT_SHAPES = ((256, 128, 64), (257, 519, 1000), (31, 33, 7), (1, 300, 65), (300, 1, 130))
 # One k-tile; fewer k-tiles than stages; as many; several rounds of every ring; M, N and K differ.
 WGMMA_SHAPES = ((128, 256, 64), (256, 512, 128), (384, 256, 256), (256, 768, 1088))
-DEEP = tuple(wgmma("pipelined_n128", stages=stages) for stages in (2, 5, 6))
-TWO_WIDE = wgmma("serial_n64", tile=(256, 128, 64), warpgroup=(128, 128, 64))
+# Beside the preset's: other depths, one consumer with the widest instruction, a taller tile.
+OTHERS = (
+    *(wgmma("pipelined_n128", stages=stages) for stages in (2, 5, 6)),
+    wgmma("pipelined_n256", tile=(64, 256, 64)),
+    wgmma("serial_n64", tile=(256, 128, 64), warpgroup=(128, 128, 64)),
+    wgmma("serial_n128", epilogue="staged"),
+)
 
 
 def problems(shapes: tuple[tuple[int, int, int], ...], layouts: tuple[str, ...]):
@@ -63,7 +68,7 @@ CASES = [
     *(
         Entry(c, p)
         for p in problems(WGMMA_SHAPES, ("tn",))
-        for c in (*WGMMA_ALL, *DEEP, TWO_WIDE)
+        for c in (*WGMMA_ALL, *OTHERS)
         if infeasible_reason(c, p, limits_of("sm_90a")) is None
     ),
 ]

@@ -99,8 +99,9 @@ def test_axes_choose_among_the_ladder() -> None:
     (chosen,) = by_hand(family=["wgmma"], variant=["pipelined_n128"], stages=["5"],
                         warp=["64x128x64"], epilogue=["staged"])  # fmt: skip
     assert (chosen.stages, chosen.warp_shape, chosen.epilogue) == (5, (64, 128, 64), "staged")
-    (wide,) = by_hand(family=["wgmma"], variant=["serial_n64"], tile=["64x256x64"])
-    assert wide.warp_shape == (64, 256, 64)
+    for variant in ("serial_n64", "pipelined_n256"):
+        (wide,) = by_hand(family=["wgmma"], variant=[variant], tile=["64x256x64"])
+        assert wide.warp_shape == (64, 256, 64)
 
 
 @pytest.mark.parametrize(

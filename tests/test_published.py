@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -302,6 +303,45 @@ def test_a_folder_that_can_not_be_read_is_left_as_it_is(
         with pytest.raises(EnvironmentProblem, match="left as it is; give another folder"):
             export(store, folder, planned=1)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def exported_again(folder: Path, store_path: Path) -> None:
+    """Export a later campaign of the same device into the folder."""
+    with_summary(runs=[{"started_at": "2026-01-01T00:00:00+00:00", "arguments": []}])(folder)
+    with ResultsStore.open(store_path, DEVICE, resume=False) as store:
+        store.add_outcome(ok(identity(CUBLAS)))
+        export(store, folder, planned=1)
+
+
+def test_an_export_keeps_that_of_an_earlier_campaign(folder: Path, tmp_path: Path) -> None:
+    results = (folder / "results.csv").read_bytes()
+    exported_again(folder, tmp_path / "new.sqlite")
+    assert len(load(folder).results) == 1
+    kept = folder / "previous" / "2026-01-01T000000+0000"
+    assert (kept / "results.csv").read_bytes() == results
+    assert len(load(kept).results) > 1
+
+
+@pytest.mark.parametrize("full", ["samples.csv.gz", "previous"])
+def test_a_full_disk_leaves_the_earlier_export_in_its_place(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str
+) -> None:
+    before = {path.name for path in folder.iterdir()}
+    results = (folder / "results.csv").read_bytes()
+    for method in ("open", "mkdir"):
+        real = getattr(Path, method)
+
+        def failing(path: Path, *args: Any, real: Any = real, **options: Any) -> Any:
+            if full in path.as_posix():
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real(path, *args, **options)
+
+        monkeypatch.setattr(Path, method, failing)
+    with pytest.raises(EnvironmentProblem, match="No space left on device"):
+        exported_again(folder, tmp_path / "new.sqlite")
+    monkeypatch.undo()
+    assert {path.name for path in folder.iterdir()} == before
+    assert (folder / "results.csv").read_bytes() == results
 
 
 def test_missing_folder(tmp_path: Path) -> None:

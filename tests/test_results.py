@@ -330,6 +330,16 @@ def _newer(path: Path) -> None:
     connection.close()
 
 
+def _older(path: Path) -> None:
+    """As written before the driver's occupancy was recorded."""
+    with ResultsStore.open(path, DEVICE, resume=False) as store:
+        store.add_outcome(ok(identity(CUBLAS)))
+    connection = sqlite3.connect(path)
+    connection.execute("ALTER TABLE outcome DROP COLUMN driver_ctas_per_sm")
+    connection.execute("PRAGMA user_version = 2")
+    connection.close()
+
+
 def _torn(path: Path) -> None:
     with ResultsStore.open(path, DEVICE, resume=False) as store:
         for row in numbered(50):
@@ -343,6 +353,7 @@ def _torn(path: Path) -> None:
         (_text, "is not a results store"),
         (_foreign, "is not a results store"),
         (_newer, "has schema version 99, this toolkit writes version 3"),
+        (_older, "has schema version 2, this toolkit writes version 3; give another --results"),
         (_torn, "damaged"),
         (Path.mkdir, "can't be written"),
     ],
@@ -358,6 +369,7 @@ def test_files_that_are_no_store_are_refused_and_left_alone(
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert (path.read_bytes() if path.is_file() else b"") == before
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
 def test_unwritable_and_missing_paths(tmp_path: Path) -> None:

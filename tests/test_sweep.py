@@ -449,9 +449,7 @@ def test_a_row_has_samples_of_one_kind_of_submission(
 
     with opened("never") as store:
         store.add_outcome(RowOutcome(identity(FIRST), "ok"))
-    with pytest.raises(
-        UsageError, match=r"always can't resume a sweep.*give --graphs never"
-    ):
+    with pytest.raises(UsageError, match=r"always can't resume a sweep.*give --graphs never"):
         opened("always")
     opened("never").close()
     opened("always", resume=False).close()

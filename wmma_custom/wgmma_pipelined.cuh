@@ -20,8 +20,10 @@ static_assert(kWarpgroups == 1 || kWarpgroups == 2, "registers are divided for o
 
 // Registers a thread. Launched with equal shares, warpgroups then exchange them: the producer needs
 // few, and what it gives back must be at least what the consumers take (40 + 216 = 2 * 128;
-// 40 + 2 * 232 = 3 * 168). With one consumer that leaves room for two CTAs on an SM.
-constexpr int kCtasPerSm = kWarpgroups == 1 ? 2 : 1;
+// 40 + 2 * 232 = 3 * 168). With one consumer that leaves room for two CTAs on an SM. But ptxas wants
+// 154 registers at launch for the instruction of 256 columns: one consumer then keeps what it has.
+constexpr bool kExchange = kWarpgroups == 2 || kInstructionN < 256;
+constexpr int kCtasPerSm = kWarpgroups == 1 && kExchange ? 2 : 1;
 constexpr int kProducerRegisters = 40;
 constexpr int kConsumerRegisters = kWarpgroups == 1 ? 216 : 232;
 
@@ -78,12 +80,12 @@ extern "C" __global__ void __launch_bounds__(cutlass_study::kThreads, cutlass_st
   __syncthreads();  // the last point where all warpgroups meet
 
   if (warpgroup < 0) {
-    release_registers<kProducerRegisters>();
+    if constexpr (kExchange) release_registers<kProducerRegisters>();
     if (threadIdx.x == 0) {
       produce(map_a, map_b, tiles, tile_row, tile_column, shared, full, empty);
     }
   } else {
-    acquire_registers<kConsumerRegisters>();
+    if constexpr (kExchange) acquire_registers<kConsumerRegisters>();
     Accumulators accumulators;
     accumulators.clear();
     consume(accumulators, tiles, warpgroup, shared, full, empty);

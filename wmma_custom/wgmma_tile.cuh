@@ -121,6 +121,10 @@ __device__ __forceinline__ void multiply_tile(Accumulators& accumulators,
 
 // ---- Epilogue: D = alpha * accumulators + beta * C ------------------------------------------
 
+// With beta each thread reads C and writes D in turns. C may be D, so the compiler keeps every read
+// behind the write before it: their latencies add up, and only other warps can hide them. That is
+// what alpha and beta cost besides the traffic.
+
 // Which sums a thread holds (PTX ISA, "Register Fragments", accumulator D of m64nNk16): a warp has 16
 // of the 64 rows; lane l has rows l / 4 and l / 4 + 8 of them and, of every eight columns, the two
 // from 2 * (l % 4) on. In registers 4 p + 2 h + c: columns 8 p + c, rows + 8 h.
