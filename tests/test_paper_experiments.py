@@ -18,6 +18,7 @@ from cutlass_study.conditions import NAMES
 from cutlass_study.config import GemmProblem
 from cutlass_study.experiments import DEFAULT_REGIMES, Name
 from cutlass_study.records import DeviceRecord
+from cutlass_study.regimes import PLANS
 from cutlass_study.render import CAPTIONS, RenderReport
 from cutlass_study.study_data import (
     DEVICE_FILE,
@@ -265,7 +266,9 @@ def test_settling_tells_hunting_kernels_from_steady_ones(tree: dict[str, Any]) -
     assert own["limited"]["power"] == "696 to 699 W"
     assert own["free"]["power"] == "420 to 560 W"
     assert float(own["free"]["chunks"].split()[0]) < 0.1
-    assert (own["used"]["untimed"], own["used"]["timed"]) == ("400", "800")
+    plan = PLANS["sustained"]
+    assert own["used"]["untimed"] == f"{plan.untimed_ms:.0f}"
+    assert own["used"]["timed"] == f"{plan.timed_ms:.0f}"
     assert [plan["in_use"] for plan in own["plans"]].count(True) == 1
     assert own["used"] in own["plans"]
 
