@@ -26,6 +26,7 @@ from cutlass_study.wmma_source import wmma_grid
 ROOT = Path(__file__).parents[1]
 SANITIZER_EXIT = {"thread": 66, "address": 1}
 FLAGS = ("-std=c++20", "-O1", "-g", "-pthread", "-w")
+HANG_S, PLANTED_HANG_S = 60, 8  # a wait that long is a hang; right kernels get more time
 
 pytestmark = [
     pytest.mark.slow,
@@ -65,7 +66,8 @@ def build(folder: Path, case: Case, fault: Fault | None = None) -> Path:
     unit = folder / "program.cpp"
     unit.write_text(f'#include "device.hpp"\n{text}{define}#include "main.hpp"\n')
     command = [
-        "g++", *FLAGS, f"-fsanitize={case.sanitizer}", f"-I{folder}", f"-I{ROOT}/instantiations",
+        "g++", *FLAGS, f"-DHANG_S={PLANTED_HANG_S if fault else HANG_S}",
+        f"-fsanitize={case.sanitizer}", f"-I{folder}", f"-I{ROOT}/instantiations",
         str(unit), "-o", str(program),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -80,7 +80,7 @@ inline void barrier_wait(Barrier* barrier, int parity) {
   BarrierState& state = state_of(barrier);
   std::unique_lock lock(state.mutex);
   // The phase before the present one has the other parity.
-  const bool in_time = state.changed.wait_for(lock, std::chrono::seconds(60),
+  const bool in_time = state.changed.wait_for(lock, std::chrono::seconds(HANG_S),
                                               [&] { return state.phase % 2 != parity; });
   require(in_time, "a thread waits for a phase that never ends");
 }
