@@ -213,13 +213,14 @@ def run(
         reporter.message(str(lost))
     finally:
         telemetry.stop()
-        export(
-            store,
-            directory,
-            planned=len(items),
-            peak_flop_per_clk_sm=peak_rate(store),
-            experiment=experiment.name,
-        )
+        if store.outcomes():  # else an earlier export is worth more than an empty one
+            export(
+                store,
+                directory,
+                planned=len(items),
+                peak_flop_per_clk_sm=peak_rate(store),
+                experiment=experiment.name,
+            )
     data = load(directory)
     report = render_all(data, directory / "report")
     return Measurement(count_outcomes(data), directory, report, data.complete)

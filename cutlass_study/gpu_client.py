@@ -22,7 +22,10 @@ from cutlass_study.telemetry import TelemetryLog
 from cutlass_study.worker import Worker, WorkerFailure
 
 OPEN_TIMEOUT_S = 900.0  # operands and the FP64 reference, slow on cards without fast FP64
-VERIFY_TIMEOUT_S = 120.0
+VERIFY_TIMEOUT_S = 120.0  # cuBLAS reads its code from the disk; long launches are allowed
+# The same for a kernel whose image we bring and whose launches fit the queue's budget: a dozen
+# launches of half a second. What takes longer hangs, and a preset may hold many that do.
+IMAGE_TIMEOUT_S = 20.0
 SAMPLE_TIMEOUT_S = 30.0  # besides LAUNCHES_IN_A_SAMPLE launches
 LAUNCHES_IN_A_SAMPLE = 8  # of a kernel that takes seconds
 OUTCOME_OF: dict[str, Outcome] = {
@@ -69,6 +72,12 @@ class GpuClient:
             GRAPHS[self._options.graphs],
         )
 
+    def _verify_timeout_s(self, item: Prepared) -> float:
+        """For loading or verifying the item's kernel."""
+        if item.build is None or self._options.allow_long_launches:
+            return VERIFY_TIMEOUT_S
+        return min(IMAGE_TIMEOUT_S, VERIFY_TIMEOUT_S)
+
     def close_all(self) -> None:
         """Free the problems of a finished group, if the child still holds any."""
         if self._open and self._generation == self._worker.generation:
@@ -108,7 +117,9 @@ class GpuClient:
             occupancy.ctas_per_sm if occupancy else 1,
             choice,
         )
-        chosen: int | None = self._worker.request("load", setup, task, timeout_s=VERIFY_TIMEOUT_S)
+        chosen: int | None = self._worker.request(
+            "load", setup, task, timeout_s=self._verify_timeout_s(item)
+        )
         self._loaded.add((setup, name))
         return chosen
 
@@ -117,7 +128,7 @@ class GpuClient:
         choice = self._ready(item, None, with_reference=True)
         setup, name = self._setup_of(item), item.entry.config.name
         result: Verification = self._worker.request(
-            "verify", setup, name, timeout_s=VERIFY_TIMEOUT_S
+            "verify", setup, name, timeout_s=self._verify_timeout_s(item)
         )
         return result, choice
 

@@ -57,6 +57,8 @@ def time_in_turns(
     errors: list[Exception] = []
 
     def gemm(state: Any) -> None:
+        if errors:  # cuda.bench may go on after it; all that follows would be thrown away
+            raise errors[0]
         name, repeat = state.get_string(KERNEL_AXIS), state.get_string(REPEAT_AXIS)
         try:
             own[name, repeat] = _turn(state, subjects[name], sampler)

@@ -343,3 +343,17 @@ def test_wrong_usage_is_exit_2(arguments: tuple[str, ...], words: str) -> None:
     assert done.returncode == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_interruption_before_any_result_leaves_the_earlier_export(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    folder = lab.folder / "cache"
+    folder.mkdir()
+    monkeypatch.setattr(experiments, "measure_ceilings", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lab.run("cache", Script())
+    assert list(folder.iterdir()) == []

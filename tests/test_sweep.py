@@ -16,7 +16,7 @@ import pytest
 
 from cutlass_study import gpu_client, gpus, rounds, stats, study, sweep
 from cutlass_study.axes import Axes
-from cutlass_study.cache import KernelCache
+from cutlass_study.cache import KernelBuild, KernelCache
 from cutlass_study.config import GemmConfig, GemmProblem, UsageError
 from cutlass_study.prepare import Inputs, Prepared
 from cutlass_study.records import Identity, Regime, RowOutcome, Sample
@@ -26,9 +26,10 @@ from cutlass_study.space import CUBLAS, CUBLAS_LT, Entry, sm80
 from cutlass_study.study_data import load
 from cutlass_study.sweep import Sweep, with_controls
 from cutlass_study.sweep_options import SweepOptions
+from cutlass_study.tasks import KernelTask
 from cutlass_study.worker import Worker
 from tests.fake_sessions import GONE, Behaviour, InProcess, Script, simulated
-from tests.sweep_records import DEVICE
+from tests.sweep_records import BUILD, DEVICE
 
 PROJECT = Path(__file__).resolve().parent.parent
 PROBLEM = GemmProblem(2048, 2048, 2048)
@@ -167,6 +168,42 @@ def test_a_hang_is_a_timeout_and_the_sweep_goes_on(
     assert bench.outcome(SECOND).outcome == "timeout"
     assert "no answer within 0.5 s" in bench.outcome(SECOND).reason
     assert len(bench.samples(THIRD)) == MIN_ROUNDS["burst"]
+
+
+class Waits(InProcess):
+    """Keeps how long each request for a kernel may take."""
+
+    def __init__(self) -> None:
+        super().__init__(Script())
+        self.waits: dict[tuple[str, str], float] = {}
+
+    def request(self, method: str, *arguments: object, timeout_s: float) -> object:
+        if method in ("load", "verify"):
+            kernel = arguments[1]
+            name = kernel.config.name if isinstance(kernel, KernelTask) else str(kernel)
+            self.waits[method, name] = timeout_s
+        return super().request(method, *arguments, timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize("allow_long_launches", [False, True])
+def test_a_kernel_of_ours_that_hangs_is_not_waited_for_long(
+    bench: Bench, allow_long_launches: bool
+) -> None:
+    """A preset may hold dozens that hang alike. cuBLAS may have to read its code from a disk."""
+    bench.options = replace(bench.options, allow_long_launches=allow_long_launches)
+    control, ours = prepared(*on(PROBLEM, CUBLAS, FIRST))
+    ours = replace(ours, build=KernelBuild(BUILD, b"image", None))
+    worker = Waits()
+    Sweep(worker, bench.store, bench.options, bench.reporter).run([control, ours])
+    long_s = gpu_client.VERIFY_TIMEOUT_S
+    own_s = long_s if allow_long_launches else gpu_client.IMAGE_TIMEOUT_S
+    assert long_s > gpu_client.IMAGE_TIMEOUT_S
+    assert worker.waits == {
+        ("load", CUBLAS.name): long_s,
+        ("verify", CUBLAS.name): long_s,
+        ("load", FIRST.name): own_s,
+        ("verify", FIRST.name): own_s,
+    }
 
 
 def test_a_wrong_result_is_never_timed_or_ranked(bench: Bench) -> None:
