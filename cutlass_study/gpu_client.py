@@ -141,8 +141,8 @@ class GpuClient:
         start = time.perf_counter()
         taken: Taken = self._worker.request(
             "sample", self._setup_of(item), item.entry.config.name, regime, round_,
-            candidate.estimate_ms, gap_s, cache_mode(item.row.identity.condition),
-            timeout_s=SAMPLE_TIMEOUT_S + LAUNCHES_IN_A_SAMPLE * candidate.estimate_ms / 1000,
+            candidate.expected_ms, gap_s, cache_mode(item.row.identity.condition),
+            timeout_s=SAMPLE_TIMEOUT_S + LAUNCHES_IN_A_SAMPLE * candidate.expected_ms / 1000,
         )  # fmt: skip
         candidate.spent_s += time.perf_counter() - start
         return self.with_telemetry(taken)

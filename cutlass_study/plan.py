@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from cutlass_study.config import GemmProblem
 from cutlass_study.footprint import least_bytes
 from cutlass_study.prepare import Prepared
 from cutlass_study.records import DeviceRecord
+from cutlass_study.rounds import CONTROL_EVERY, SETTLE_TIMEOUT_S
 from cutlass_study.sweep_options import SweepOptions, queue_budget_s
 
 STARTUP_S = 4.0  # of each family and arch: its workers start and make their header cache
@@ -65,6 +67,16 @@ def compile_seconds(jobs: Sequence[Job]) -> float:
     )
 
 
+def measure_limit_s(pending: Sequence[Prepared], options: SweepOptions) -> float:
+    """Most seconds of sampling: every row's budget, its share of the controls, and the warm-up."""
+    limit = 0.0
+    for count in Counter(item.entry.problem for item in pending).values():
+        for regime in options.regimes:
+            samplers = count + math.ceil(count / CONTROL_EVERY[regime])
+            limit += samplers * options.budget_s + SETTLE_TIMEOUT_S
+    return limit
+
+
 def make_plan(
     items: Sequence[Prepared],
     jobs: Sequence[Job],
@@ -77,7 +89,7 @@ def make_plan(
     pending = [item for item in items if item.pending]
     problems = {item.entry.problem for item in pending}
     measured = options is not None and device is not None
-    limit = len(pending) * len(options.regimes) * options.budget_s if options and measured else 0.0
+    limit = measure_limit_s(pending, options) if options and measured else 0.0
     return Plan(
         rows=len(items),
         pending=len(pending) if measured else 0,

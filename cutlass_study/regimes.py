@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from cutlass_study.records import Regime
 
 BURST_GAP_S = 0.02
-PLANNED_SHARE = 0.8  # of the budget: under a power limit a launch takes longer than was estimated
+PLANNED_SHARE = 0.7  # of the budget: under a power limit a launch takes a third longer at first
 GRAPH_BELOW_MS = 0.06  # shorter kernels would be timed by how fast the host can launch
 # By `--graphs`: launches shorter than this are replayed as CUDA graphs, in ms.
 GRAPHS = {"auto": GRAPH_BELOW_MS, "always": math.inf, "never": 0.0}

@@ -19,6 +19,7 @@ TARGET_HALF_WIDTH: dict[Regime, float] = {"burst": 0.002, "sustained": 0.01}
 MIN_ROUNDS: dict[Regime, int] = {"burst": 12, "sustained": 8}
 MAX_ROUNDS: dict[Regime, int] = {"burst": 400, "sustained": 100}
 LEAST_GAP_S, MOST_GAP_S = 0.02, 0.5
+SETTLE_TIMEOUT_S = 5.0  # of warming up before the rounds of a problem and regime
 STEADY_CLOCK = 0.02  # relative: a control this far off its own median means an unrested card
 
 
@@ -41,6 +42,15 @@ class Candidate:
     @property
     def is_control(self) -> bool:
         return stats.is_control_of(self.identity, self.identity)
+
+    @property
+    def expected_ms(self) -> float:
+        """Milliseconds of a launch: as in this regime's first sample, once there is one.
+
+        The estimate is of a single launch; under a power limit it takes a third longer.
+        """
+        first_ms = self.samples[0].time_ms if self.samples else 0.0
+        return first_ms if first_ms > 0 else self.estimate_ms
 
     @property
     def failed(self) -> bool:

@@ -19,6 +19,7 @@ from cutlass_study.results import ResultsStore
 from cutlass_study.rounds import (
     MAX_ROUNDS,
     MIN_ROUNDS,
+    SETTLE_TIMEOUT_S,
     BurstGap,
     Candidate,
     control_of,
@@ -31,7 +32,7 @@ from cutlass_study.telemetry import TelemetryLog
 from cutlass_study.worker import Worker, WorkerFailure
 
 SETTLED_CLOCK = 0.005  # relative spread of the control's clock over SETTLED_SAMPLES samples
-SETTLED_SAMPLES, SETTLE_TIMEOUT_S = 4, 5.0
+SETTLED_SAMPLES = 4
 
 
 def with_controls(items: Sequence[Prepared], arch: str, inputs: Inputs) -> list[Prepared]:

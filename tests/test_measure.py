@@ -75,12 +75,12 @@ def test_a_sample_is_as_long_as_planned(regime: Regime, estimate_ms: float) -> N
         ("burst", 1.5, 0.5, [(1, 2)]),  # 8192^3 on an H200: a timed pair after an untimed launch
         ("burst", 0.03, 0.5, [(17, 67)]),
         ("burst", 300.0, 0.5, [(1, 0), (0, 1)]),
-        ("burst", 100.0, 0.25, [(1, 1)]),
+        ("burst", 100.0, 0.25, [(1, 0), (0, 1)]),
         ("burst", 100.0, 0.5, [(1, 1)]),
         ("burst", 4.9, 0.5, [(1, 2)]),
         ("burst", 5.0, 0.5, [(1, 1)]),  # three launches of 12 ms would raise the power-cap flag
-        ("sustained", 100.0, 0.5, [(2, 0), (0, 4), (0, 4)]),
-        ("sustained", 100.0, 0.25, [(2, 0), (0, 2), (0, 2), (0, 2), (0, 2)]),
+        ("sustained", 100.0, 0.5, [(2, 0), (0, 3), (0, 3), (0, 2)]),
+        ("sustained", 100.0, 0.25, [(1, 0), (1, 0), *[(0, 1)] * 8]),
         ("sustained", 1.5, 0.5, [(134, 0), (0, 178), (0, 178), (0, 178)]),
         ("burst", 880.0, 0.5, [(1, 0), (0, 1)]),  # E10's launch, allowed by hand
         ("sustained", 880.0, 0.25, [(1, 0), (0, 1)]),

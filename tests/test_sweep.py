@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cutlass_study import gpu_client, gpus, rounds, stats, study, sweep
+from cutlass_study import gpu_client, gpus, plan, rounds, stats, study, sweep
 from cutlass_study.axes import Axes
 from cutlass_study.cache import KernelBuild, KernelCache
 from cutlass_study.config import GemmConfig, GemmProblem, UsageError
@@ -471,6 +471,28 @@ def test_kill_9_keeps_finished_rows_and_resume_does_the_rest(tmp_path: Path) -> 
     assert all(row.stop_reason for row in bench.store.outcomes())
     assert len(bench.samples(FIRST, LARGE)) == MIN_ROUNDS["burst"]
     bench.store.close()
+
+
+def test_a_launch_is_expected_to_take_what_it_took_in_the_regime(tmp_path: Path) -> None:
+    """Under a power limit a sample planned from one rested launch would be a third too long."""
+    row = RowOutcome(identity(FIRST), "ok")
+    candidate = rounds.Candidate(Prepared(Entry(FIRST, PROBLEM), row, True), row, 1.5)
+    assert candidate.expected_ms == 1.5
+    candidate.samples.append(sample(0, 2.0))
+    candidate.samples.append(sample(1, 3.0))
+    assert candidate.expected_ms == 2.0
+    candidate.begin()
+    assert candidate.expected_ms == 1.5
+
+
+def test_the_planned_limit_counts_controls_and_warming_up() -> None:
+    items = [
+        Prepared(entry, RowOutcome(identity(entry.config), "ok"), True)
+        for entry in on(PROBLEM, *MANY)
+    ]
+    options = SweepOptions(("burst", "sustained"), Inputs("uniform", 1), 10.0)
+    counts = [len(items) + -(-len(items) // CONTROL_EVERY[regime]) for regime in options.regimes]
+    assert plan.measure_limit_s(items, options) == 10 * sum(counts) + 2 * rounds.SETTLE_TIMEOUT_S
 
 
 def test_a_row_has_samples_of_one_kind_of_submission(
