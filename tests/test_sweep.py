@@ -29,7 +29,7 @@ from cutlass_study.sweep_options import SweepOptions
 from cutlass_study.tasks import KernelTask
 from cutlass_study.worker import Worker
 from tests.fake_sessions import GONE, Behaviour, InProcess, Script, simulated
-from tests.sweep_records import BUILD, DEVICE
+from tests.sweep_records import BUILD, DEVICE, sample
 
 PROJECT = Path(__file__).resolve().parent.parent
 PROBLEM = GemmProblem(2048, 2048, 2048)
