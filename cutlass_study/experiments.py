@@ -6,7 +6,7 @@ of their own. Each leaves a published folder whose device.json names the experim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -112,73 +112,29 @@ def plan_lines(experiment: Experiment, device: DeviceRecord, cache: KernelCache)
     return [about, f"CUTLASS and hand-written kernels: {kernels}", *plan.lines()]
 
 
-Runner = Callable[[Sweep, Sequence[Prepared], Experiment, ResultsStore, Reporter], None]
-
-
-def _as_sweep(
+def _measure(
     sweep: Sweep,
     items: Sequence[Prepared],
     experiment: Experiment,
     store: ResultsStore,
     reporter: Reporter,
 ) -> None:
-    sweep.run(items, together=experiment.name in ("inputs", "alphabeta"))
-
-
-def _labels(
-    sweep: Sweep,
-    items: Sequence[Prepared],
-    experiment: Experiment,
-    store: ResultsStore,
-    reporter: Reporter,
-) -> None:
-    """One sweep after the other, so that repetitions are independent of each other."""
-    size = experiment.labels + 1
-    for first in range(0, len(items), size):
-        sweep.run(items[first : first + size])
-
-
-def _interleave(
-    sweep: Sweep,
-    items: Sequence[Prepared],
-    experiment: Experiment,
-    store: ResultsStore,
-    reporter: Reporter,
-) -> None:
-    run_interleave(sweep, items, store, reporter)
-
-
-def _nvbench(
-    sweep: Sweep,
-    items: Sequence[Prepared],
-    experiment: Experiment,
-    store: ResultsStore,
-    reporter: Reporter,
-) -> None:
-    run_nvbench(sweep, items, store, reporter)
-
-
-def _settle(
-    sweep: Sweep,
-    items: Sequence[Prepared],
-    experiment: Experiment,
-    store: ResultsStore,
-    reporter: Reporter,
-) -> None:
+    """The experiment's rows, each kind in its own way."""
     options = experiment.options
-    visits = max(LEAST_VISITS, int(options.budget_s / SPAN_S))
-    run_settle(sweep, items, store, reporter, visits, options.inputs.seed)
-
-
-RUNNERS: dict[Name, Runner] = {
-    "inputs": _as_sweep,
-    "alphabeta": _as_sweep,
-    "cache": _as_sweep,
-    "labels": _labels,
-    "interleave": _interleave,
-    "nvbench": _nvbench,
-    "settle": _settle,
-}
+    match experiment.name:
+        case "labels":  # one sweep after the other: repetitions are independent of each other
+            size = experiment.labels + 1
+            for first in range(0, len(items), size):
+                sweep.run(items[first : first + size])
+        case "interleave":
+            run_interleave(sweep, items, store, reporter)
+        case "nvbench":
+            run_nvbench(sweep, items, store, reporter)
+        case "settle":
+            visits = max(LEAST_VISITS, int(options.budget_s / SPAN_S))
+            run_settle(sweep, items, store, reporter, visits, options.inputs.seed)
+        case _:
+            sweep.run(items, together=experiment.name in ("inputs", "alphabeta"))
 
 
 def _record_lost(items: Sequence[Prepared], store: ResultsStore, lost: ProblemLost) -> None:
@@ -207,7 +163,7 @@ def run(
     try:
         measure_ceilings(worker, store, reporter)
         sweep = Sweep(worker, store, experiment.options, reporter, telemetry)
-        RUNNERS[experiment.name](sweep, items, experiment, store, reporter)
+        _measure(sweep, items, experiment, store, reporter)
     except ProblemLost as lost:
         _record_lost(items, store, lost)
         reporter.message(str(lost))

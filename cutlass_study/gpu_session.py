@@ -9,7 +9,7 @@ from cutlass_study.config import HAND_WRITTEN
 from cutlass_study.cublas import CublasKernel, CublasLtKernel
 from cutlass_study.device import open_device, query_device
 from cutlass_study.driver import Stream
-from cutlass_study.kernels import CutlassKernel, HandWrittenKernel, Kernel, NotImplementable
+from cutlass_study.kernels import CompiledKernel, CutlassKernel, Kernel, NotImplementable
 from cutlass_study.measure import ClockProbe, Sampler
 from cutlass_study.operands import Operands
 from cutlass_study.peaks import Ceiling
@@ -166,9 +166,7 @@ class GpuSession:
             verdict.max_rel_error,
             max(self._sampler.time_once(kernel), 1e-3),
             verdict.overflows,
-            kernel.resident_ctas()
-            if isinstance(kernel, CutlassKernel | HandWrittenKernel)
-            else None,
+            kernel.resident_ctas() if isinstance(kernel, CompiledKernel) else None,
         )
 
     def sample(

@@ -89,19 +89,33 @@ def _launch_config(
     return config
 
 
-class CutlassKernel:
-    """A CUTLASS kernel of either family whose `Params` are built on the device."""
+class CompiledKernel:
+    """What every kernel from an image of ours holds: its module, and a stream of its own."""
 
     in_place = False
 
-    def __init__(self, config: GemmConfig, image: bytes, sm_count: int, ctas_per_sm: int) -> None:
+    def __init__(self, config: GemmConfig, image: bytes) -> None:
         self.stream = Stream()
         self._config, self._info = config, cubin.read_info(image)
-        self._sm_count, self._ctas_per_sm = sm_count, ctas_per_sm
         self._module = Module(image)
         self._function = self._module.function(cubin.KERNEL)
-        self._builder = self._module.function(cubin.PARAMS_KERNEL)
         allow_shared_memory(self._function, self._info.smem_bytes)
+
+    def resident_ctas(self) -> int:
+        """CTAs per SM by the driver's occupancy query."""
+        return resident_ctas(self._function, self._info.threads, self._info.smem_bytes)
+
+    def close(self) -> None:
+        self._module.unload()
+
+
+class CutlassKernel(CompiledKernel):
+    """A CUTLASS kernel of either family whose `Params` are built on the device."""
+
+    def __init__(self, config: GemmConfig, image: bytes, sm_count: int, ctas_per_sm: int) -> None:
+        super().__init__(config, image)
+        self._sm_count, self._ctas_per_sm = sm_count, ctas_per_sm
+        self._builder = self._module.function(cubin.PARAMS_KERNEL)
         self._workspace: Buffer | None = None
         self._launches: list[tuple[Any, Arguments]] = []
         self._barriers = (0, 0)  # offset and bytes in the workspace to zero before every launch
@@ -184,28 +198,18 @@ class CutlassKernel:
             call(driver.cuMemsetD8Async, target, 0, size, self.stream.handle)
         call(driver.cuLaunchKernelEx, config, self._function, arguments.address, 0)
 
-    def resident_ctas(self) -> int:
-        """CTAs per SM by the driver's occupancy query."""
-        return resident_ctas(self._function, self._info.threads, self._info.smem_bytes)
-
     def close(self) -> None:
-        self._module.unload()
+        super().close()
         if self._workspace is not None:
             self._workspace.free()
             self._workspace = None
 
 
-class HandWrittenKernel:
+class HandWrittenKernel(CompiledKernel):
     """A kernel of `wmma_custom/`: `gemm(m, n, k, alpha, beta, a, b, c, d, lda, ldb, ldc, ldd)`."""
 
-    in_place = False
-
     def __init__(self, config: GemmConfig, image: bytes) -> None:
-        self.stream = Stream()
-        self._config, self._info = config, cubin.read_info(image)
-        self._module = Module(image)
-        self._function = self._module.function(cubin.KERNEL)
-        allow_shared_memory(self._function, self._info.smem_bytes)
+        super().__init__(config, image)
         self._grid = (1, 1, 1)
         self._arguments: list[Arguments] = []
 
@@ -233,10 +237,3 @@ class HandWrittenKernel:
             driver.cuLaunchKernel, self._function, *self._grid, info.threads, 1, 1,
             info.smem_bytes, self.stream.handle, self._arguments[index].address, 0,
         )  # fmt: skip
-
-    def resident_ctas(self) -> int:
-        """CTAs per SM by the driver's occupancy query."""
-        return resident_ctas(self._function, self._info.threads, self._info.smem_bytes)
-
-    def close(self) -> None:
-        self._module.unload()
