@@ -5,6 +5,7 @@
     compute-sanitizer --tool initcheck python tests/sanitizer_target.py
     compute-sanitizer --tool synccheck python tests/sanitizer_target.py
 
+Words given as arguments choose the kernels whose names contain one of them; by default all run.
 No cuBLAS: the reference product is made by numpy, so that only our kernels are under the tool.
 Exits 1 if a result is wrong, 3 without a GPU.
 """
@@ -69,12 +70,14 @@ def main() -> int:
     except EnvironmentProblem as problem:
         print(problem, file=sys.stderr)
         return 3
-    stream, wrong = Stream(), 0
+    words, stream, wrong = sys.argv[1:], Stream(), 0
     probe = ClockProbe(device.arch, device.sm_count)
     for problem in PROBLEMS:
         operands = Operands(problem, "uniform", 1, device.arch, 1, stream)
         reference = HostReference(operands, device.arch, 0.5, stream)
         for config in KERNELS:
+            if words and not any(word in config.name for word in words):
+                continue
             if infeasible_reason(config, problem, limits_from(device)):
                 continue
             unit = source(config, problem)
