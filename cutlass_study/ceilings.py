@@ -4,8 +4,8 @@ A share of peak then rests on what this card did at the clock it got, not on a d
 FP32 and with FP16 accumulators are reported apart: a GeForce card's half rate for FP32 shows as a
 ratio of 2. On an H200 both are equal, so that there the difference can't be tested.
 
-Samples are taken by the same `Sampler` as a GEMM's, in the burst regime: an idle gap of 20 ms, an
-untimed launch, the clock probe, two timed launches of about 1.5 ms each, the probe. Inputs are
+Samples are taken by the same `Sampler` as a GEMM's, in the burst regime: an idle gap of 50 ms, an
+untimed launch, the clock probe, three timed launches of about 1.5 ms each, the probe. Inputs are
 U(-1, 1) rounded to FP16, the study's default: power, and so the clock under a power limit, depends
 on them, so that TFLOPS here are those for random data. FLOP/clk/SM depend on neither.
 

@@ -34,7 +34,7 @@ WGMMA_BYTES_A, WGMMA_BYTES_B = 64 * 64 * 2, 256 * 64 * 2  # tiles in shared memo
 COPY_THREADS, COPY_VECTORS, COPY_CTAS_PER_SM = 256, 4, 4
 COPY_L2_MULTIPLE = 4  # a buffer's size in L2s: what is read next was evicted long ago
 
-TARGET_MS = 1.5  # one launch; the burst regime then times two of them
+TARGET_MS = 1.5  # one launch; the burst regime then times three of them
 MAX_GROWTH = 32  # of iterations in one step of calibration: a short time is a poor predictor
 MAX_ITERATIONS = 2**31 - 1
 

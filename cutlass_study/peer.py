@@ -23,9 +23,10 @@ from cutlass_study.kernels import Kernel, NotImplementable
 from cutlass_study.measure import Sampler
 from cutlass_study.operands import Operands
 from cutlass_study.records import Sample
+from cutlass_study.regimes import BURST_GAP_S
 from cutlass_study.tasks import PeerTimes
 
-REST_S = 0.02  # before every launch, as before a burst sample
+REST_S = BURST_GAP_S  # before every launch, as before a burst sample
 BLOCK_S = 1.0  # of our samples, on either side of the peer's
 MIN_SAMPLES, TIMEOUT_S = 50, 3.0  # of cuda.bench for one kernel
 KERNEL_AXIS, REPEAT_AXIS = "Kernel", "Repeat"

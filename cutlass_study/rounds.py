@@ -10,6 +10,7 @@ from statistics import median
 from cutlass_study import stats
 from cutlass_study.prepare import Prepared
 from cutlass_study.records import Identity, Regime, RowOutcome, Sample
+from cutlass_study.regimes import BURST_GAP_S
 
 # Configurations between two control samples within a round. Under the power limit a control is as
 # noisy as what is compared with it, so it is sampled more often there.
@@ -18,7 +19,7 @@ TARGET_HALF_WIDTH: dict[Regime, float] = {"burst": 0.002, "sustained": 0.01}
 # 8 rounds are the fewest in which a sign test can decide between several pairs: 2·0.5^8 = 0.8 %.
 MIN_ROUNDS: dict[Regime, int] = {"burst": 12, "sustained": 8}
 MAX_ROUNDS: dict[Regime, int] = {"burst": 400, "sustained": 100}
-LEAST_GAP_S, MOST_GAP_S = 0.02, 0.5
+LEAST_GAP_S, MOST_GAP_S = BURST_GAP_S, 0.2
 SETTLE_TIMEOUT_S = 5.0  # of warming up before the rounds of a problem and regime
 STEADY_CLOCK = 0.02  # relative: a control this far off its own median means an unrested card
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 
 from cutlass_study.config import GemmProblem
@@ -63,7 +62,6 @@ class Sweep:
         self.gpu = GpuClient(worker, telemetry, options)
         self._store, self._options, self._reporter = store, options, reporter
         self._random = random.Random(options.inputs.seed)
-        self._unwatched = telemetry.paused if telemetry else nullcontext
 
     def run(self, items: Sequence[Prepared], *, together: bool = False) -> None:
         """Measure every pending item; record the others' outcomes first, so none can be lost.
@@ -124,13 +122,12 @@ class Sweep:
         candidates = []
         try:
             self.gpu.close_all()
-            with self._unwatched():
-                while waiting:
-                    candidate = self.verify(waiting[0])
-                    del waiting[0]
-                    if candidate is not None:
-                        candidates.append(candidate)
-                    self._reporter.step()
+            while waiting:
+                candidate = self.verify(waiting[0])
+                del waiting[0]
+                if candidate is not None:
+                    candidates.append(candidate)
+                self._reporter.step()
             for regime in self._options.regimes:
                 self._measure(candidates, regime)
         except ProblemLost as lost:

@@ -12,8 +12,7 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -146,8 +145,6 @@ class TelemetryLog:
         self._read = read
         self._log: deque[tuple[float, Reading]] = deque(maxlen=int(KEEP_S / PERIOD_S))
         self._lock, self._stop = threading.Lock(), threading.Event()
-        self._wanted = threading.Event()
-        self._wanted.set()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -157,16 +154,6 @@ class TelemetryLog:
             with self._lock:
                 self._log.append((time.monotonic(), reading))
             self._stop.wait(PERIOD_S)
-            self._wanted.wait()
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Leave the card alone meanwhile: NVML and the loading of kernels wait for each other."""
-        self._wanted.clear()
-        try:
-            yield
-        finally:
-            self._wanted.set()
 
     def between(self, start_s: float, end_s: float) -> Reading:
         """What was read from `start_s` to `end_s` (`time.monotonic`), or the nearest reading."""
@@ -199,5 +186,4 @@ class TelemetryLog:
     def stop(self) -> None:
         """End the thread; safe to call twice."""
         self._stop.set()
-        self._wanted.set()
         self._thread.join()

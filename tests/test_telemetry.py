@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import time
 from collections.abc import Callable, Iterator
 
 import pynvml
@@ -26,13 +24,6 @@ def make_log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Telemetr
     yield make
     for log in made:
         log.stop()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.001)
-    assert condition()
 
 
 class Scripted:
@@ -78,33 +69,6 @@ def test_power_from_the_energy_counter_needs_two_steps_far_enough_apart(make_log
     assert log.mean_power_w(0.0, 0.15) is None, "a single step has no length"
     Scripted(log, [(at, Reading()) for at, _ in counter])
     assert log.mean_power_w(0.0, 1.0) is None
-
-
-def test_a_paused_log_leaves_the_card_alone_and_goes_on_afterwards(make_log):
-    reads = itertools.count()
-    seen: list[int] = []
-
-    def read() -> Reading:
-        seen.append(next(reads))
-        return Reading()
-
-    log = make_log(read)
-    wait_for(lambda: len(seen) > 3)
-    with log.paused():
-        time.sleep(0.02)  # a read that had begun ends
-        before = len(seen)
-        time.sleep(0.05)
-        assert len(seen) == before
-    wait_for(lambda: len(seen) > before)
-
-
-def test_a_paused_log_can_be_stopped_and_an_error_inside_ends_the_pause(make_log):
-    log = make_log(Reading)
-    with pytest.raises(ZeroDivisionError), log.paused():
-        raise ZeroDivisionError
-    with log.paused():
-        log.stop()
-    assert not log._thread.is_alive()
 
 
 def test_nothing_of_nvml_is_needed(monkeypatch: pytest.MonkeyPatch):

@@ -1,12 +1,13 @@
 """The delivered SM clock of a configuration that was not measured: a power model, 5 parameters.
 
 At the power limit, clock·(energy per clock) is constant if the voltage stays, and falls more slowly
-since the voltage falls along: P = (e_t·t + e_l·l + e_d·d)·(1 + g·log2(duration/1.5 ms)) with t the
+since the voltage falls along: P = (e_t·t + e_l·l + e_d·d)·(1 + g·log2(duration/5.5 ms)) with t the
 share of the tensor rate 4096 FLOP/clk/SM, l the L2 bytes per clock and SM / 32, d the DRAM bytes
 per clock and SM / 16, and clock = cap·(1 + P^12)^(-1/24): the cap below P = 1, cap/√P above.
-`duration` is that of a sample of two launches: the limiter needs milliseconds to act. It is an
-empirical stand-in for the card's limiter, fitted from N = 1024 up; below that clocks depend on what
-ran before. Shared-memory energy as a sixth parameter hardly helped (median error 0.7 % either way).
+`duration` is that of a burst sample, at least two launches: the limiter needs milliseconds to act.
+It is an empirical stand-in for the card's limiter, fitted from N = 1024 up; below that clocks
+depend on what ran before. Shared-memory energy as a sixth parameter hardly helped (median error
+0.7 % either way).
 
 Bounds: DRAM at full rate takes at most about a quarter of 700 W (3.2 TB/s at 7 pJ/bit), so its
 share stays below 0.5; without this bound small problems, which hardly read DRAM, leave it free, and
@@ -20,9 +21,11 @@ import numpy as np
 from cutlass_study.models import physical
 from cutlass_study.models.fitting import Parameter
 from cutlass_study.models.rows import Floats, ModelRows
+from cutlass_study.regimes import PLANS
 
 LEAST_EXTENT = 1024
-SAMPLE_LAUNCHES, LEAST_SAMPLE_MS = 2, 1.5
+SAMPLE_LAUNCHES = 2  # at least: an untimed and a timed one
+LEAST_SAMPLE_MS = PLANS["burst"].untimed_ms + PLANS["burst"].timed_ms
 PARAMETERS = (
     Parameter("clock_cap", "MHz", "clock when power does not bind", 1800, 1000, 3000),
     Parameter("tensor_power", "1", "per 4096 FLOP/clk/SM", 1, 0, 10),
