@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from cutlass_study.drift import drift
+from cutlass_study.records import UNRESTED
 from cutlass_study.stats import LAUNCH_BOUND, bootstrap_interval
 from cutlass_study.study_data import sample_records
 from cutlass_study.views import CONFIG_COLUMNS, NothingToShow, StudyView, short_labels
@@ -132,6 +133,32 @@ def control(rows: pd.DataFrame) -> pd.Series[Any] | None:
     """The cuBLAS default row, to which ratios refer."""
     found = rows[(rows["family"] == "cublas") & (rows["variant"] == "default")]
     return None if found.empty else found.iloc[0]
+
+
+def scaling_rows(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Rows by regime. Where a problem has no burst regime, its sustained rows stand in for it."""
+    stands_in = rows["stop_reason"].str.contains(UNRESTED, regex=False)
+    found = {}
+    for regime in sorted(rows["regime"].unique()):
+        own = rows[rows["regime"] == regime]
+        if regime == "burst":
+            own = pd.concat([own, rows[stands_in]])
+        elif stands_in[own.index].all() and not stands_in.all():
+            continue
+        found[str(regime)] = own
+    return found
+
+
+def stand_in_note(rows: pd.DataFrame) -> str:
+    """For the caption of a figure of `scaling_rows`: which points are of the other regime."""
+    stands_in = rows["stop_reason"].str.contains(UNRESTED, regex=False)
+    extents = sorted(rows.loc[stands_in, "extent"].unique())
+    if not extents:
+        return ""
+    return (
+        f" Hollow points ({', '.join(f'{extent:g}' for extent in extents)}): sustained regime, "
+        "since the power limit acts within a single launch there, however long the card rests."
+    )
 
 
 def scaling_series(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:

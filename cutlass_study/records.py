@@ -22,6 +22,7 @@ Outcome = Literal[
     "no_valid_samples",
 ]
 Regime = Literal["burst", "sustained"]
+UNRESTED = "power limit within a launch"  # why a problem has no burst regime
 FAILED = "failed"  # begins the part of a stop reason whose regime came to nothing
 Distribution = Literal["uniform", "normal", "integers", "zeros"]
 # How a launch finds its operands: rotated over several L2 sizes (the study's way), always the same

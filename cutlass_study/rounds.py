@@ -97,6 +97,14 @@ def stop_reason(
     return "budget" if candidate.spent_s + another_s > budget_s else ""
 
 
+THROTTLED = "throttled: "  # how the rejection of such a sample begins
+
+
+def throttled_throughout(samples: Sequence[Sample]) -> bool:
+    """Whether there are samples and all were rejected since the card was throttled."""
+    return bool(samples) and all(sample.rejected.startswith(THROTTLED) for sample in samples)
+
+
 class BurstGap:
     """The idle time before a burst sample, grown while the card is not rested.
 
@@ -124,5 +132,5 @@ class BurstGap:
         else:
             self.seconds = max(0.9 * self.seconds, LEAST_GAP_S)
         if throttled and not sample.rejected:
-            return replace(sample, rejected=f"throttled: {sample.throttle_reasons}")
+            return replace(sample, rejected=f"{THROTTLED}{sample.throttle_reasons}")
         return sample

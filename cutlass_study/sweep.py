@@ -13,7 +13,7 @@ from dataclasses import replace
 from cutlass_study.config import GemmProblem
 from cutlass_study.gpu_client import OUTCOME_OF, GpuClient, ProblemLost
 from cutlass_study.prepare import Inputs, Prepared
-from cutlass_study.records import FAILED, Identity, Regime, RowOutcome, Sample
+from cutlass_study.records import FAILED, UNRESTED, Identity, Regime, RowOutcome, Sample
 from cutlass_study.reporter import Reporter
 from cutlass_study.results import ResultsStore
 from cutlass_study.rounds import (
@@ -25,6 +25,7 @@ from cutlass_study.rounds import (
     control_of,
     round_order,
     stop_reason,
+    throttled_throughout,
 )
 from cutlass_study.space import CUBLAS, Entry
 from cutlass_study.sweep_options import SweepOptions
@@ -95,7 +96,7 @@ class Sweep:
             for row in self._store.outcomes()
             if row.stop_reason
             and f": {FAILED} " not in row.stop_reason
-            and self._store.done(row.identity, row.build_key, self._options.regimes)
+            and self._store.done(row.identity, row.build_key, self._regimes_of(row))
         }
         builds = {row.identity: row.build_key for row in self._store.outcomes()}
         rest = [
@@ -113,6 +114,12 @@ class Sweep:
             if item in rest or (item.entry.config == CUBLAS and item.entry.problem in problems)
         ]
 
+    def _regimes_of(self, row: RowOutcome) -> set[Regime]:
+        """The regimes in which a finished row has samples."""
+        if f"burst: {UNRESTED}" not in row.stop_reason:
+            return set(self._options.regimes)
+        return {*self._options.regimes, "sustained"} - {"burst"}
+
     # --- one group -------------------------------------------------------------------------
 
     def _run_group(self, items: list[Prepared]) -> None:
@@ -128,8 +135,7 @@ class Sweep:
                 if candidate is not None:
                     candidates.append(candidate)
                 self._reporter.step()
-            for regime in self._options.regimes:
-                self._measure(candidates, regime)
+            self._measure_regimes(candidates)
         except ProblemLost as lost:
             self._reporter.message(f"{', '.join(names)}: {lost}")
             with self._store.batch():
@@ -180,24 +186,56 @@ class Sweep:
             return None
         return gap.judge(candidate, sample) if regime == "burst" else sample
 
-    def _settle(self, control: Candidate, regime: Regime, gap: BurstGap) -> None:
-        """Warm up by time: until the control's clock is steady, for a few seconds at most."""
+    def _measure_regimes(self, candidates: list[Candidate]) -> None:
+        """Each regime asked for; the sustained one where the burst regime can't exist."""
+        regimes = list(self._options.regimes)
+        for regime in regimes:  # may grow meanwhile
+            alive = [candidate for candidate in candidates if not candidate.failed]
+            for candidate in alive:
+                candidate.begin()
+            controls, gap = [c for c in alive if c.is_control], BurstGap()
+            if not controls or self._settle(controls[0], regime, gap):
+                self._measure(alive, controls, regime, gap, last=regime == regimes[-1])
+                continue
+            self._reporter.message(
+                f"{controls[0].identity.problem.name}: however long the card rests, its power "
+                f"limit acts within a launch of {controls[0].estimate_ms:.1f} ms, so that there is "
+                "no burst regime; the sustained one is measured instead"
+            )
+            if "sustained" not in regimes:
+                regimes.append("sustained")
+            for candidate in alive:
+                self._record_stop(candidate, regime, UNRESTED, last=False)
+
+    def _settle(self, control: Candidate, regime: Regime, gap: BurstGap) -> bool:
+        """Warm up by time: until the control's clock is steady, for a few seconds at most.
+
+        False if throttle reasons were active to the end, whatever the rest in between.
+        """
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
-        clocks: list[float] = []
+        samples: list[Sample] = []
         while time.monotonic() < deadline and not control.failed:
             sample = self._sample(control, regime, 0, gap)
-            clocks.append((sample.sm_clock_mhz if sample else None) or 0.0)
-            last = clocks[-SETTLED_SAMPLES:]
-            if len(last) == SETTLED_SAMPLES and max(last) - min(last) <= SETTLED_CLOCK * max(last):
-                return
+            samples += [sample] if sample else []
+            last = samples[-SETTLED_SAMPLES:]
+            clocks = [sample.sm_clock_mhz or 0.0 for sample in last]
+            if (
+                len(last) == SETTLED_SAMPLES
+                and max(clocks) - min(clocks) <= SETTLED_CLOCK * max(clocks)
+                and not throttled_throughout(last)
+            ):
+                return True
+        return not throttled_throughout(samples[-SETTLED_SAMPLES:])
 
-    def _measure(self, candidates: list[Candidate], regime: Regime) -> None:
-        alive = [candidate for candidate in candidates if not candidate.failed]
-        for candidate in alive:
-            candidate.begin()
-        controls, gap = [c for c in alive if c.is_control], BurstGap()
-        if controls:
-            self._settle(controls[0], regime, gap)
+    def _measure(
+        self,
+        alive: list[Candidate],
+        controls: list[Candidate],
+        regime: Regime,
+        gap: BurstGap,
+        *,
+        last: bool,
+    ) -> None:
         self._reporter.stage(f"measure {regime}", len(alive))
         for round_ in range(MAX_ROUNDS[regime]):
             active = [candidate for candidate in alive if not candidate.stop_reason]
@@ -208,11 +246,11 @@ class Sweep:
             order = round_order(active, controls, regime, self._random)
             self._one_round(order, regime, round_, gap)
             if round_ + 1 >= MIN_ROUNDS[regime]:
-                self._stop_finished(active, controls, regime)
+                self._stop_finished(active, controls, regime, last=last)
         for candidate in alive:
             if not candidate.stop_reason:
                 reason = "control" if candidate.is_control else "rounds"
-                self._record_stop(candidate, regime, reason)
+                self._record_stop(candidate, regime, reason, last=last)
 
     def _one_round(
         self, order: Iterable[Candidate], regime: Regime, round_: int, gap: BurstGap
@@ -233,7 +271,7 @@ class Sweep:
 
     def _failed_in(self, candidate: Candidate, regime: Regime, failure: WorkerFailure) -> None:
         """A failure while sampling costs this regime; one that was finished before stays."""
-        if not candidate.row.stop_reason:
+        if candidate.row.stop_reason in ("", f"burst: {UNRESTED}"):
             self.failed(candidate.row, failure)
             return
         part = f"{regime}: {FAILED} {OUTCOME_OF[failure.kind]}: {failure}"
@@ -243,7 +281,12 @@ class Sweep:
         self._reporter.message(f"{candidate.identity.name}: {part}")
 
     def _stop_finished(
-        self, active: list[Candidate], controls: list[Candidate], regime: Regime
+        self,
+        active: list[Candidate],
+        controls: list[Candidate],
+        regime: Regime,
+        *,
+        last: bool,
     ) -> None:
         for candidate in active:
             if candidate.stop_reason or candidate.is_control:
@@ -251,12 +294,14 @@ class Sweep:
             control = control_of(candidate, controls)
             candidate.stop_reason = stop_reason(candidate, control, regime, self._options.budget_s)
             if candidate.stop_reason:
-                self._record_stop(candidate, regime, candidate.stop_reason)
+                self._record_stop(candidate, regime, candidate.stop_reason, last=last)
                 self._reporter.step()
 
-    def _record_stop(self, candidate: Candidate, regime: Regime, reason: str) -> None:
+    def _record_stop(
+        self, candidate: Candidate, regime: Regime, reason: str, *, last: bool
+    ) -> None:
         """Note why sampling ended. Stored after the last regime: it says that the row is whole."""
         parts = [part for part in (candidate.row.stop_reason, f"{regime}: {reason}") if part]
         candidate.row = replace(candidate.row, stop_reason="; ".join(parts))
-        if regime == self._options.regimes[-1]:
+        if last:
             self._store.add_outcome(candidate.row)

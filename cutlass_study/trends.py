@@ -8,7 +8,12 @@ import pandas as pd
 import seaborn
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from cutlass_study.comparisons import drift_warning, scaling_series
+from cutlass_study.comparisons import (
+    drift_warning,
+    scaling_rows,
+    scaling_series,
+    stand_in_note,
+)
 from cutlass_study.style import (
     BLACK,
     BLUE,
@@ -30,14 +35,15 @@ def scaling(view: StudyView) -> Figure:
     """TFLOPS over the size of square problems: cuBLAS and the best of each family."""
     rows = view.all_problems
     rows = rows[(rows["state"] == "measured") & rows["extent"].notna()]
-    regimes = sorted(rows["regime"].unique())
     if rows["extent"].nunique() < 2:
         raise NothingToShow("fewer than two sizes of square problems were measured")
+    by_regime = scaling_rows(rows)
+    regimes = list(by_regime)
     figure = new_figure(PAGE_INCHES, 3.2)
     panels = figure.subplots(1, len(regimes), squeeze=False, sharey=True)[0]
     extents = sorted(rows["extent"].unique())
     for axes, regime in zip(panels, regimes, strict=True):
-        series = scaling_series(rows[rows["regime"] == regime])
+        series = scaling_series(by_regime[regime])
         points = pd.concat(series, names=["series"]).reset_index("series")
         seaborn.lineplot(
             points.assign(series=points["series"].map(_series_title)),
@@ -48,6 +54,8 @@ def scaling(view: StudyView) -> Figure:
             **looks({_series_title(name): FAMILY_LINES[name] for name in series}),
             ax=axes,
         )
+        hollow = points[points["regime"] != regime]
+        axes.plot(hollow["extent"], hollow["tflops"], "o", color="white", ms=2.2, zorder=3)
         axes.get_legend().remove()
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_locator(FixedLocator(extents))
@@ -65,7 +73,7 @@ def scaling(view: StudyView) -> Figure:
         f"Throughput over problem size, square problems. {device}; {view.distribution} inputs; "
         f"{' and '.join(regimes)} regime. CUTLASS and hand-written kernels: the best configuration "
         f"measured at each size, so a line may change configuration. {len(rows)} measured rows."
-    )
+    ) + stand_in_note(rows)
     return Figure("scaling", figure, caption)
 
 

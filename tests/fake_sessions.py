@@ -68,6 +68,7 @@ class Script:
     seed: str = ""  # of the noise
     modes: Mapping[str, float] = field(default_factory=dict)  # cache mode → times slower
     inputs: Mapping[str, float] = field(default_factory=dict)  # distribution → times slower
+    hot: frozenset[GemmProblem] = frozenset()  # NVML names the power limit during its samples
     beta_factor: float = 1.0  # times slower where beta is not 0
     wrong_interleaved: str = ""  # the reason D is wrong after interleaving
     peer_factor: Mapping[str, float] = field(default_factory=dict)  # cuda.bench's time over ours
@@ -188,7 +189,7 @@ class SimulatedGpu:
             2505.0,
             behaviour.power_w,
             60.0,
-            "",
+            "sw_power_cap" if setup.problem in self.script.hot else "",
             rejection(2 * time_ms),
         )
         return Taken(sample, time.monotonic(), time.monotonic())

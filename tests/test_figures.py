@@ -17,7 +17,7 @@ from matplotlib.colors import to_hex
 
 from cutlass_study import figures, maps, render, resource_figures, style, trends
 from cutlass_study.csv_files import csv_bytes
-from cutlass_study.records import RESULT_COLUMNS, EnvironmentProblem
+from cutlass_study.records import RESULT_COLUMNS, UNRESTED, EnvironmentProblem
 from cutlass_study.render import render_all
 from cutlass_study.views import NothingToShow, make_views
 from tests import synthetic
@@ -102,6 +102,11 @@ def test_best_of_a_cell_ignores_rows_that_are_not_ok():
     assert "The best over every other axis" in figure.caption
 
 
+@pytest.fixture(scope="module")
+def hopper_two_regimes():
+    return synthetic.hopper()
+
+
 def test_a_full_folder_gives_every_kind(rendered):
     names = {path.stem for path in rendered.figures}
     kinds = {"pipeline_depth", "epilogue_width", "throughput_map", "ranking", "scaling", "drift"}
@@ -182,6 +187,33 @@ def test_missing_pieces_are_messages_never_empty_pictures(tmp_path: Path):
     assert not (tmp_path / "scaling.png").exists()
     with pytest.raises(NothingToShow):
         trends.scaling(make_views(synthetic.grid_o6())[0])
+
+
+def test_sizes_without_a_burst_regime_are_hollow_points_of_the_other(hopper_two_regimes):
+    results = hopper_two_regimes.results
+    large, burst = results["m"] == 16384, results["regime"] == "burst"
+    stops = {"stop_reason": f"burst: {UNRESTED}; sustained: interval"}
+    only = results[~large & burst]
+    hot = results[large & (results["regime"] == "sustained")].assign(**stops)
+    records = synthetic.Records(
+        hopper_two_regimes.device, pd.concat([only, hot]), hopper_two_regimes.samples
+    )
+    (view,) = make_views(records)
+    with style.styled():
+        drawn = trends.scaling(view)
+    (axes,) = drawn.figure.axes
+    assert axes.get_title() == "burst regime"
+    longest = max(axes.lines, key=lambda line: len(line.get_xdata()))
+    assert 16384 in longest.get_xdata(), "the line goes on"
+    hollow = [line for line in axes.lines if line.get_color() == "white"]
+    assert {x for line in hollow for x in line.get_xdata()} == {16384}
+    assert "Hollow points (16384): sustained regime" in drawn.caption
+
+    (view,) = make_views(hopper_two_regimes)
+    with style.styled():
+        drawn = trends.scaling(view)
+    assert [axes.get_title() for axes in drawn.figure.axes] == ["burst regime", "sustained regime"]
+    assert "Hollow" not in drawn.caption
 
 
 def test_no_rows_at_all_is_a_message(tmp_path: Path):

@@ -380,6 +380,49 @@ def test_both_regimes_are_measured_and_named(bench: Bench) -> None:
         assert len(own) == MIN_ROUNDS[regime]
 
 
+LARGE = GemmProblem(4096, 4096, 4096)
+
+
+def test_a_problem_whose_launch_meets_the_power_limit_is_measured_sustained(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "SETTLE_TIMEOUT_S", 0.1)
+    entries = [*STUDY, *on(LARGE, CUBLAS, FIRST)]
+    bench.run(InProcess(Script(hot=frozenset({LARGE}))), *entries)
+    assert {sample.regime for sample in bench.samples(FIRST)} == {"burst"}
+    assert {sample.regime for sample in bench.samples(FIRST, LARGE)} == {"sustained"}
+    assert len(bench.samples(FIRST, LARGE)) == MIN_ROUNDS["sustained"]
+    row = bench.outcome(FIRST, LARGE)
+    assert row.stop_reason == "burst: power limit within a launch; sustained: interval"
+    (message,) = bench.reporter.messages
+    assert LARGE.name in message
+    assert "1.0 ms" in message
+
+    bench.options = replace(bench.options, resume=True)
+    nothing = InProcess(Script())
+    bench.run(nothing, *entries)
+    assert nothing.calls == [], "such a row is complete"
+
+
+def test_a_hot_problem_is_measured_sustained_once_where_both_were_asked_for(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "SETTLE_TIMEOUT_S", 0.1)
+    bench.options = replace(bench.options, regimes=("burst", "sustained"))
+    bench.run(InProcess(Script(hot=frozenset({PROBLEM}))), *STUDY)
+    assert len(bench.samples(FIRST)) == MIN_ROUNDS["sustained"]
+
+
+def test_a_kernel_that_fails_where_there_is_no_burst_regime_has_failed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "SETTLE_TIMEOUT_S", 0.1)
+    kernels = {SECOND.name: Behaviour(fault="refused", at="sample")}
+    bench.run(InProcess(Script(kernels, hot=frozenset({PROBLEM}))), *STUDY)
+    assert bench.outcome(SECOND).outcome == "not_implementable"
+    assert bench.outcome(FIRST).outcome == "ok"
+
+
 # --- what survives -------------------------------------------------------------------------
 
 
