@@ -135,6 +135,33 @@ def control(rows: pd.DataFrame) -> pd.Series[Any] | None:
     return None if found.empty else found.iloc[0]
 
 
+def _lacking(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows without a valid sample: which kernel is the best of their problem, nobody knows."""
+    return rows.loc[rows["outcome"] == "no_valid_samples", ["regime", "extent"]].drop_duplicates()
+
+
+def decided_squares(rows: pd.DataFrame) -> pd.DataFrame:
+    """Measured rows of square problems where every kernel has a valid sample.
+
+    Raises `NothingToShow` if they are of one size.
+    """
+    found = rows[(rows["state"] == "measured") & rows["extent"].notna()]
+    lacking = pd.MultiIndex.from_frame(_lacking(rows))
+    found = found[~pd.MultiIndex.from_frame(found[["regime", "extent"]]).isin(lacking)]
+    if found["extent"].nunique() < 2:
+        raise NothingToShow("fewer than two sizes of square problems were measured")
+    return found
+
+
+def undecided_note(rows: pd.DataFrame) -> str:
+    """For a caption: what `decided_squares` leaves out."""
+    lacking = _lacking(rows).dropna()
+    if lacking.empty:
+        return ""
+    named = (f"{row.extent:g} in the {row.regime} regime" for row in lacking.itertuples())
+    return f" Left out: {', '.join(named)}, where kernels have no valid sample."
+
+
 def scaling_rows(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Rows by regime. Where a problem has no burst regime, its sustained rows stand in for it."""
     stands_in = rows["stop_reason"].str.contains(UNRESTED, regex=False)

@@ -16,8 +16,8 @@ from cutlass_study.regimes import BURST_GAP_S
 # noisy as what is compared with it, so it is sampled more often there.
 CONTROL_EVERY: dict[Regime, int] = {"burst": 12, "sustained": 6}
 TARGET_HALF_WIDTH: dict[Regime, float] = {"burst": 0.002, "sustained": 0.01}
-# 8 rounds are the fewest in which a sign test can decide between several pairs: 2·0.5^8 = 0.8 %.
-MIN_ROUNDS: dict[Regime, int] = {"burst": 12, "sustained": 8}
+# The fewest in which a sign test can decide a hundred comparisons at once: 100·2·0.5^12 < 5 %.
+MIN_ROUNDS = 12
 MAX_ROUNDS: dict[Regime, int] = {"burst": 400, "sustained": 100}
 LEAST_GAP_S, MOST_GAP_S = BURST_GAP_S, 0.2
 SETTLE_TIMEOUT_S = 5.0  # of warming up before the rounds of a problem and regime

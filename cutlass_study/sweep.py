@@ -241,11 +241,11 @@ class Sweep:
             active = [candidate for candidate in alive if not candidate.stop_reason]
             # A control that is left alone goes on until its own median has an interval.
             alone = all(candidate.is_control for candidate in active)
-            if not active or (alone and round_ >= MIN_ROUNDS[regime]):
+            if not active or (alone and round_ >= MIN_ROUNDS):
                 break
             order = round_order(active, controls, regime, self._random)
             self._one_round(order, regime, round_, gap)
-            if round_ + 1 >= MIN_ROUNDS[regime]:
+            if round_ + 1 >= MIN_ROUNDS:
                 self._stop_finished(active, controls, regime, last=last)
         for candidate in alive:
             if not candidate.stop_reason:

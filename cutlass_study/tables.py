@@ -13,10 +13,12 @@ import pandas as pd
 from cutlass_study.comparisons import (
     RANKED_ROWS,
     best_per,
+    decided_squares,
     drift_warning,
     epilogue_effect,
     launch_bound_note,
     scaling_series,
+    undecided_note,
 )
 from cutlass_study.table_formats import Table
 from cutlass_study.views import (
@@ -233,10 +235,7 @@ def occupancy_over_depth(view: StudyView) -> Table:
 
 def scaling(view: StudyView) -> Table:
     """Best TFLOPS of each family over the size of square problems."""
-    rows = view.all_problems
-    rows = rows[(rows["state"] == "measured") & rows["extent"].notna()]
-    if rows["extent"].nunique() < 2:
-        raise NothingToShow("fewer than two sizes of square problems were measured")
+    rows = decided_squares(view.all_problems)
     found: dict[tuple[str, float], dict[str, Any]] = {}
     for regime, group in rows.groupby("regime"):
         for series, points in scaling_series(group).items():
@@ -254,7 +253,7 @@ def scaling(view: StudyView) -> Table:
     caption = (
         f"Throughput over problem size M = N = K. {device}; {view.distribution} inputs. CUTLASS "
         "and hand-written kernels: the best configuration at each size."
-    ) + launch_bound_note(rows)
+    ) + (launch_bound_note(rows) + undecided_note(view.all_problems))
     return Table("scaling", _filled(frame), caption)
 
 

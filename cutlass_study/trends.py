@@ -9,10 +9,12 @@ import seaborn
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from cutlass_study.comparisons import (
+    decided_squares,
     drift_warning,
     scaling_rows,
     scaling_series,
     stand_in_note,
+    undecided_note,
 )
 from cutlass_study.style import (
     BLACK,
@@ -33,10 +35,7 @@ from cutlass_study.views import FAMILY_TITLES, NothingToShow, StudyView
 
 def scaling(view: StudyView) -> Figure:
     """TFLOPS over the size of square problems: cuBLAS and the best of each family."""
-    rows = view.all_problems
-    rows = rows[(rows["state"] == "measured") & rows["extent"].notna()]
-    if rows["extent"].nunique() < 2:
-        raise NothingToShow("fewer than two sizes of square problems were measured")
+    rows = decided_squares(view.all_problems)
     by_regime = scaling_rows(rows)
     regimes = list(by_regime)
     figure = new_figure(PAGE_INCHES, 3.2)
@@ -73,7 +72,7 @@ def scaling(view: StudyView) -> Figure:
         f"Throughput over problem size, square problems. {device}; {view.distribution} inputs; "
         f"{' and '.join(regimes)} regime. CUTLASS and hand-written kernels: the best configuration "
         f"measured at each size, so a line may change configuration. {len(rows)} measured rows."
-    ) + stand_in_note(rows)
+    ) + (stand_in_note(rows) + undecided_note(view.all_problems))
     return Figure("scaling", figure, caption)
 
 

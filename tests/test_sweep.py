@@ -139,7 +139,7 @@ def test_a_crash_costs_only_the_configuration_that_crashed(bench: Bench, fault: 
     for good in (CUBLAS, FIRST, THIRD):
         assert bench.outcome(good).outcome == "ok"
         rounds = {sample.round for sample in bench.samples(good)}
-        assert rounds == set(range(MIN_ROUNDS["burst"]))
+        assert rounds == set(range(MIN_ROUNDS))
     assert bench.ratio(FIRST) == 1
 
 
@@ -151,7 +151,7 @@ def test_a_crash_while_sampling_reopens_and_reloads_what_goes_on(bench: Bench) -
     assert len(bench.samples(SECOND)) == 2
     for good in (FIRST, THIRD):
         assert bench.outcome(good).outcome == "ok"
-        assert [s.round for s in bench.samples(good)] == list(range(MIN_ROUNDS["burst"]))
+        assert [s.round for s in bench.samples(good)] == list(range(MIN_ROUNDS))
     counts = Counter(worker.calls)
     assert counts["open", PROBLEM.name] == 2
     assert [counts["load", c.name] for c in (CUBLAS, FIRST, SECOND, THIRD)] == [2, 2, 1, 2]
@@ -167,7 +167,7 @@ def test_a_hang_is_a_timeout_and_the_sweep_goes_on(
         bench.run(worker, *STUDY)
     assert bench.outcome(SECOND).outcome == "timeout"
     assert "no answer within 0.5 s" in bench.outcome(SECOND).reason
-    assert len(bench.samples(THIRD)) == MIN_ROUNDS["burst"]
+    assert len(bench.samples(THIRD)) == MIN_ROUNDS
 
 
 class Waits(InProcess):
@@ -246,7 +246,7 @@ def test_a_problem_without_memory_fails_its_rows_and_the_next_one_runs(bench: Be
         assert "could not be opened" in row.reason
         assert "OUT_OF_MEMORY" in row.reason
     assert bench.outcome(FIRST, large).outcome == "ok"
-    assert len(bench.samples(FIRST, large)) == MIN_ROUNDS["burst"]
+    assert len(bench.samples(FIRST, large)) == MIN_ROUNDS
     assert len(bench.reporter.messages) == 1
 
 
@@ -278,7 +278,7 @@ def test_a_failing_control_leaves_times_without_ratios(bench: Bench) -> None:
     bench.run(InProcess(script(CUBLAS, fault="LAUNCH_FAILED", at="sample", at_count=7)), *STUDY)
     assert bench.outcome(CUBLAS).outcome == "launch_failed"
     assert bench.outcome(FIRST).stop_reason == "burst: budget"
-    assert len(bench.samples(FIRST)) == MIN_ROUNDS["burst"]
+    assert len(bench.samples(FIRST)) == MIN_ROUNDS
 
 
 # --- order ---------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ def orders(folder: Path, seed: int) -> list[list[str]]:
 
 def test_every_round_has_a_fresh_order_that_the_seed_reproduces(tmp_path: Path) -> None:
     first = orders(tmp_path / "a", 5)
-    assert len(first) == MIN_ROUNDS["burst"]
+    assert len(first) == MIN_ROUNDS
     assert all(sorted(order) == sorted(config.name for config in MANY) for order in first)
     assert len({tuple(order) for order in first}) == len(first)
     assert orders(tmp_path / "b", 5) == first
@@ -313,7 +313,7 @@ def test_the_control_opens_every_round_and_returns_every_few_configurations(
     every = CONTROL_EVERY["burst"]
     per_round = len(MANY) + -(-len(MANY) // every)
     rounds = [names[i : i + per_round] for i in range(0, len(names), per_round)]
-    assert len(rounds) == MIN_ROUNDS["burst"]
+    assert len(rounds) == MIN_ROUNDS
     for order in rounds:
         places = [place for place, name in enumerate(order) if name == CUBLAS.name]
         assert places == [0, every + 1, 2 * (every + 1)]
@@ -338,7 +338,7 @@ def test_problems_of_equal_work_keep_their_controls(bench: Bench) -> None:
     assert [name for what, name in worker.calls if what == "open"] == [p.name for p in problems]
     for problem in problems:
         own, control = bench.samples(FIRST, problem), bench.samples(CUBLAS, problem)
-        assert len(stats.paired_ratios(own, control)) == MIN_ROUNDS["burst"]
+        assert len(stats.paired_ratios(own, control)) == MIN_ROUNDS
 
 
 # --- stopping ------------------------------------------------------------------------------
@@ -349,9 +349,9 @@ def test_a_quiet_kernel_stops_at_its_interval_and_a_noisy_one_at_the_budget(benc
     bench.options = replace(bench.options, budget_s=0.2)
     bench.run(InProcess(Script(kernels, sample_s=0.005)), *on(PROBLEM, CUBLAS, FIRST, SECOND))
     assert bench.outcome(FIRST).stop_reason == "burst: interval"
-    assert len(bench.samples(FIRST)) == MIN_ROUNDS["burst"]
+    assert len(bench.samples(FIRST)) == MIN_ROUNDS
     assert bench.outcome(SECOND).stop_reason == "burst: budget"
-    assert MIN_ROUNDS["burst"] < len(bench.samples(SECOND)) <= 40
+    assert MIN_ROUNDS < len(bench.samples(SECOND)) <= 40
     assert bench.outcome(CUBLAS).stop_reason == "burst: control"
 
 
@@ -366,7 +366,7 @@ def test_rounds_end_even_without_interval_or_budget(
 
 def test_a_control_alone_gets_enough_rounds_for_an_interval(bench: Bench) -> None:
     bench.run(InProcess(Script()), *on(PROBLEM, CUBLAS))
-    assert len(bench.samples(CUBLAS)) == MIN_ROUNDS["burst"]
+    assert len(bench.samples(CUBLAS)) == MIN_ROUNDS
     assert bench.outcome(CUBLAS).stop_reason == "burst: control"
 
 
@@ -377,7 +377,7 @@ def test_both_regimes_are_measured_and_named(bench: Bench) -> None:
     regimes: tuple[Regime, ...] = ("burst", "sustained")
     for regime in regimes:
         own = [sample for sample in bench.samples(FIRST) if sample.regime == regime]
-        assert len(own) == MIN_ROUNDS[regime]
+        assert len(own) == MIN_ROUNDS
 
 
 LARGE = GemmProblem(4096, 4096, 4096)
@@ -391,7 +391,7 @@ def test_a_problem_whose_launch_meets_the_power_limit_is_measured_sustained(
     bench.run(InProcess(Script(hot=frozenset({LARGE}))), *entries)
     assert {sample.regime for sample in bench.samples(FIRST)} == {"burst"}
     assert {sample.regime for sample in bench.samples(FIRST, LARGE)} == {"sustained"}
-    assert len(bench.samples(FIRST, LARGE)) == MIN_ROUNDS["sustained"]
+    assert len(bench.samples(FIRST, LARGE)) == MIN_ROUNDS
     row = bench.outcome(FIRST, LARGE)
     assert row.stop_reason == "burst: power limit within a launch; sustained: interval"
     (message,) = bench.reporter.messages
@@ -410,7 +410,7 @@ def test_a_hot_problem_is_measured_sustained_once_where_both_were_asked_for(
     monkeypatch.setattr(sweep, "SETTLE_TIMEOUT_S", 0.1)
     bench.options = replace(bench.options, regimes=("burst", "sustained"))
     bench.run(InProcess(Script(hot=frozenset({PROBLEM}))), *STUDY)
-    assert len(bench.samples(FIRST)) == MIN_ROUNDS["sustained"]
+    assert len(bench.samples(FIRST)) == MIN_ROUNDS
 
 
 def test_a_kernel_that_fails_where_there_is_no_burst_regime_has_failed(
@@ -434,7 +434,7 @@ def test_resume_measures_only_what_is_missing_and_its_control(bench: Bench) -> N
     again = InProcess(Script())
     bench.run(again, *STUDY)
     assert {name for what, name in again.calls if what == "load"} == {CUBLAS.name, THIRD.name}
-    assert len(bench.samples(FIRST)) == MIN_ROUNDS["burst"]
+    assert len(bench.samples(FIRST)) == MIN_ROUNDS
     assert len(stats.paired_ratios(bench.samples(THIRD), bench.samples(CUBLAS))) == 12
     nothing = InProcess(Script())
     bench.store.close()
@@ -447,7 +447,7 @@ def test_resume_measures_only_what_is_missing_and_its_control(bench: Bench) -> N
 def test_ctrl_c_keeps_what_the_round_has_measured(bench: Bench, regime: int) -> None:
     """Interrupted in either regime, a row is no whole row: `--resume` measures it again."""
     bench.options = replace(bench.options, regimes=("burst", "sustained"))
-    count = (3, MIN_ROUNDS["burst"] + 2)[regime]
+    count = (3, MIN_ROUNDS + 2)[regime]
     worker = InProcess(script(THIRD, fault="ctrl-c", at="sample", at_count=count))
     with pytest.raises(KeyboardInterrupt):
         bench.run(worker, *STUDY)
@@ -484,7 +484,7 @@ def test_kill_9_keeps_finished_rows_and_resume_does_the_rest(tmp_path: Path) -> 
     log, deadline = tmp_path / "log", time.monotonic() + 60
     needle = f"sample {SECOND.name}\n"
     while time.monotonic() < deadline:
-        if log.exists() and log.read_text().count(needle) > MIN_ROUNDS["burst"] + 2:
+        if log.exists() and log.read_text().count(needle) > MIN_ROUNDS + 2:
             break
         assert process.poll() is None, "the sweep ended by itself"
         time.sleep(0.01)
@@ -496,23 +496,23 @@ def test_kill_9_keeps_finished_rows_and_resume_does_the_rest(tmp_path: Path) -> 
     bench.options = SweepOptions(("burst",), Inputs("uniform", 1), 1000.0, resume=True)
     bench.open(resume=True)
     before = bench.samples(FIRST)
-    assert len(before) == MIN_ROUNDS["burst"]
+    assert len(before) == MIN_ROUNDS
     unfinished = len(bench.samples(SECOND))
-    assert unfinished > MIN_ROUNDS["burst"]
+    assert unfinished > MIN_ROUNDS
     worker = InProcess(Script())
     bench.run(worker, *STUDY, *on(LARGE, CUBLAS, FIRST))
     assert "2 configurations are complete and skipped" in bench.reporter.messages
     assert bench.samples(FIRST) == before
     small = worker.calls[: worker.calls.index(("open", LARGE.name))]
     assert {name for what, name in small if what == "sample"} == {CUBLAS.name, SECOND.name}
-    assert len(bench.samples(SECOND)) == unfinished + MIN_ROUNDS["burst"]
+    assert len(bench.samples(SECOND)) == unfinished + MIN_ROUNDS
     names = Counter(row.identity for row in bench.store.outcomes())
     assert set(names.values()) == {1}
     assert len(names) == 6
     taken = Counter((i, s.regime, s.round) for i, s in bench.store.all_samples())
     assert all(n == 1 for (i, _, _), n in taken.items() if i.config != CUBLAS)
     assert all(row.stop_reason for row in bench.store.outcomes())
-    assert len(bench.samples(FIRST, LARGE)) == MIN_ROUNDS["burst"]
+    assert len(bench.samples(FIRST, LARGE)) == MIN_ROUNDS
     bench.store.close()
 
 

@@ -18,7 +18,7 @@ per byte. Tiles run in rounds of the resident CTAs, the last round with what is 
 quantization, see `waves`); D is written at a fitted B/clk/SM (overlapped by ping-pong except the
 last), and a launch costs fixed cycles, more with clusters.
 
-Ablations on the recorded H200 data: median error of cycles with a tile / an N held out, and the
+Ablations on the first sweep of an H200: median error of cycles with a tile / an N held out, and the
 90th percentile with an N held out. `sm90`: 4.5 / 4.9 / 11 % as it is; all stages in flight (k = 0)
 8.6 / 8.2 / 19 %; no DRAM term 5.0 / 7.6 / 22 %; readers of one wave sharing every DRAM read 4.2 /
 4.6 / 14 % (better medians, but tiles without clusters at 8192 are then 26 % too fast); sharing

@@ -36,7 +36,15 @@ from cutlass_study.models.physical_fit import (
     learner,
     parameter_estimates,
 )
-from cutlass_study.models.rows import MODELLED, Floats, ModelError, ModelRows, model_rows, usable
+from cutlass_study.models.rows import (
+    MODELLED,
+    Floats,
+    ModelError,
+    ModelRows,
+    model_rows,
+    undecided_shapes,
+    usable,
+)
 from cutlass_study.study_data import StudyData
 
 PHYSICAL, CONSTANT, PER_TILE = "physical", "constant (null)", "one value per tile (null)"
@@ -110,6 +118,10 @@ def evaluate(
     """
     rows: dict[str, ModelRows] = {}
     notes = ["cuBLAS rows are not modelled: their configurations are unknown."]
+    notes += [
+        f"{m}×{n}×{k} is left out: {lacking} kernels have no valid sample there."
+        for (m, n, k), lacking in undecided_shapes(data, regime).items()
+    ]
     results: list[ModelResult] = []
     curves: list[DepthCurve] = []
     pools: dict[str, DepthPool] = {}

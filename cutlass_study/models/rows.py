@@ -1,11 +1,13 @@
 """The recorded rows that models are fitted to, as arrays: what a kernel asks of each resource.
 
 Left out, and counted: rows that are not `ok` or not of the asked regime, cuBLAS (its configuration
-is unknown), and launch-bound rows (N ≤ 512 whose host time exceeds 1.25 times the device time).
+is unknown), launch-bound rows (N ≤ 512 whose host time exceeds 1.25 times the device time), and
+problems where some kernel has no valid sample: which is fastest there, chance decided.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -22,6 +24,7 @@ from cutlass_study.study_data import StudyData
 Floats = NDArray[np.float64]
 LAUNCH_BOUND_EXTENT, LAUNCH_BOUND_RATIO = 512, 1.25
 MODELLED = ("sm80", "sm90")
+SHAPE = ["m", "n", "k"]
 
 
 class ModelError(ValueError):
@@ -122,6 +125,13 @@ class ModelRows:
         return self.flop / self.time_ms / 1e9
 
 
+def undecided_shapes(data: StudyData, regime: str) -> Counter[tuple[int, int, int]]:
+    """(M, N, K) of the problems where kernels lack a valid sample → how many kernels."""
+    frame = data.results
+    lacking = frame[(frame["outcome"] == "no_valid_samples") & (frame["regime"] == regime)]
+    return Counter(lacking[SHAPE].itertuples(index=False, name=None))
+
+
 def usable(data: StudyData, family: str, regime: str = "burst") -> tuple[pd.DataFrame, int]:
     """(rows to fit, launch-bound rows left out). Plain conditions, one seed."""
     frame = data.results
@@ -129,6 +139,7 @@ def usable(data: StudyData, family: str, regime: str = "burst") -> tuple[pd.Data
         (frame["outcome"] == "ok") & (frame["regime"] == regime) & (frame["family"] == family)
         & frame[["sm_clock_mhz", "ctas_per_sm", "threads"]].notna().all(axis=1)
         & (frame["distribution"] == "uniform")
+        & ~pd.MultiIndex.from_frame(frame[SHAPE]).isin(list(undecided_shapes(data, regime)))
     ]  # fmt: skip
     if "condition" in chosen:
         chosen = chosen[chosen["condition"] == ""]
