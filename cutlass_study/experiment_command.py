@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cutlass_study.experiments import Experiment
     from cutlass_study.worker import Worker
 
-DEFAULT_BUDGET_S = 10.0
+DEFAULT_BUDGET_S = 15.0
 MANY_ROWS_BUDGET_S = {"labels": 3.0, "cache": 3.0}  # what they look for needs no narrow intervals
 ONE_REGIME = {"interleave": "burst", "nvbench": "burst", "settle": "sustained"}
 MOST_LABELS = 64
@@ -62,7 +62,7 @@ class ExperimentCall:
         if self.name == "cache" and self.n != 8192:
             raise UsageError("experiment cache has sizes of its own; leave out --n")
         if self.time_budget_s is not None and not 0 < self.time_budget_s < 1e6:
-            raise UsageError(f"time budget {self.time_budget_s} s must be above 0, such as 10")
+            raise UsageError(f"time budget {self.time_budget_s} s must be above 0, such as 15")
         if self.workers is not None and self.workers < 1:
             raise UsageError(f"workers {self.workers} must be at least 1")
         if not 0 <= self.seed < 2**63 - 1:

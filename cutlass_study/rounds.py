@@ -88,13 +88,19 @@ def round_order(
 def stop_reason(
     candidate: Candidate, control: Candidate | None, regime: Regime, budget_s: float
 ) -> str:
-    """`interval` or `budget` if the candidate has enough, else ""."""
-    if control is not None and control is not candidate:
+    """`interval` or `budget` if the candidate has enough, else "".
+
+    A narrow interval counts from `MIN_ROUNDS` rounds on; the budget ends it as soon as there can be
+    an interval at all.
+    """
+    rounds = len(candidate.samples)
+    if control is not None and control is not candidate and rounds >= MIN_ROUNDS:
         ratios = stats.paired_ratios(candidate.samples, control.samples)
         if stats.interval_half_width(ratios) <= TARGET_HALF_WIDTH[regime]:
             return "interval"
-    another_s = candidate.spent_s / max(len(candidate.samples), 1)
-    return "budget" if candidate.spent_s + another_s > budget_s else ""
+    another_s = candidate.spent_s / max(rounds, 1)
+    spent = candidate.spent_s + another_s > budget_s
+    return "budget" if spent and rounds >= stats.MIN_ROUNDS else ""
 
 
 THROTTLED = "throttled: "  # how the rejection of such a sample begins

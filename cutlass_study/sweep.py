@@ -245,8 +245,7 @@ class Sweep:
                 break
             order = round_order(active, controls, regime, self._random)
             self._one_round(order, regime, round_, gap)
-            if round_ + 1 >= MIN_ROUNDS:
-                self._stop_finished(active, controls, regime, last=last)
+            self._stop_finished(active, controls, regime, last=last)
         for candidate in alive:
             if not candidate.stop_reason:
                 reason = "control" if candidate.is_control else "rounds"
