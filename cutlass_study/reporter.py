@@ -1,6 +1,6 @@
 """Progress: a bar with the time left on a terminal, plain lines in a pipe. Always to stderr.
 
-A line in a pipe says how long after the start its stage began.
+A line in a pipe says how long after the program's start its stage began.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from cutlass_study import STARTED_S
+
 
 class Reporter(Protocol):
     """What long work tells while it runs."""
@@ -40,7 +42,6 @@ class TerminalReporter:
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
-        self._start_s = time.monotonic()
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -69,7 +70,7 @@ class TerminalReporter:
             self._progress.remove_task(self._task)
         self._task = self._progress.add_task(text, total=total)
         if self._progress.disable:
-            elapsed_s = time.monotonic() - self._start_s
+            elapsed_s = time.monotonic() - STARTED_S
             self._console.print(f"{elapsed_s:.1f} s: {text} ({total})", markup=False)
 
     def step(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -175,6 +176,8 @@ def start_worker() -> tuple[Worker, DeviceRecord]:
     from cutlass_study.worker import Worker, WorkerFailure
 
     worker = Worker()
+    worker.begin()
+    importlib.import_module("cutlass_study.study")  # a second's work, while the child starts
     try:
         device: DeviceRecord = worker.request("describe", timeout_s=60)
     except EnvironmentProblem as problem:

@@ -118,14 +118,11 @@ class Worker:
         self._make_session = make_session
         self._process: Any = None
         self._connection: Connection | None = None
+        self._ready = False
         self.generation = 0
 
-    def start(self) -> None:
-        """Start the child.
-
-        Raises `EnvironmentProblem` if there is no usable GPU, `WorkerFailure` if the child died,
-        hung or met something unforeseen before it was ready.
-        """
+    def begin(self) -> None:
+        """Start the child without waiting until it is ready."""
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(
@@ -134,11 +131,25 @@ class Worker:
         try:
             self._process.start()
             theirs.close()
+        except BaseException:
+            self.stop()
+            raise
+
+    def start(self) -> None:
+        """Have the child ready.
+
+        Raises `EnvironmentProblem` if there is no usable GPU, `WorkerFailure` if the child died,
+        hung or met something unforeseen before it was ready.
+        """
+        if self._process is None:
+            self.begin()
+        try:
             kind, value = self._receive(START_TIMEOUT_S)
         except BaseException:
             self.stop()
             raise
-        if kind == "ok":
+        self._ready = kind == "ok"
+        if self._ready:
             return
         self.stop()
         if kind == "environment":
@@ -162,7 +173,7 @@ class Worker:
         After a failed launch the context is not trusted again: the child is stopped, and the next
         request starts a fresh one whose state must be set up anew (`generation` tells).
         """
-        if self._process is None:
+        if not self._ready:
             self.start()
         assert self._connection is not None
         try:
@@ -193,6 +204,7 @@ class Worker:
         if self._connection is not None:
             self._connection.close()
         self._process = self._connection = None
+        self._ready = False
         self.generation += 1
 
     def __enter__(self) -> Worker:
