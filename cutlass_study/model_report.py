@@ -49,7 +49,7 @@ def _figures(report: ModelReport, data: StudyData, folder: Path) -> list[Tree]:
         try:
             with styled():
                 figure = make()
-                save(figure, folder)
+                save(figure, folder, ("pdf",))
         except NothingToShow:
             continue
         found.append({"file": f"{figure.name}.pdf", "caption": figure.caption})

@@ -64,7 +64,7 @@ def _captions(folder: Path) -> dict[str, Any]:
 def _assemble(data: StudyData, project: Path, folder: Path) -> tuple[tuple[str, str], ...]:
     """Everything the template reads, written into `folder`; what could not be shown, and why."""
     static = _static_of(project)
-    report = render_all(data, folder / "figures")
+    report = render_all(data, folder / "figures", forms=("pdf",))
     tree = values(data, static)
     tree["captions"] = _captions(folder / "figures")
     tree["roofline"] = roofline_report.section(data, folder / "figures")

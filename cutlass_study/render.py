@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,8 @@ if TYPE_CHECKING:  # drawing is imported when tables are made
     from cutlass_study.style import Figure
 
 CAPTIONS = "captions.json"
-_SUFFIXES = ("csv", "md", "tex", "typ", "png", "pdf")
+FIGURE_FORMS = ("png", "pdf")
+_SUFFIXES = ("csv", "md", "tex", "typ", *FIGURE_FORMS)
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,12 @@ def _renamed(
     return replace(figure, name=figure.name + suffix)
 
 
-def render_all(data: StudyRecords, out_dir: Path, problem: str | None = None) -> RenderReport:
+def render_all(
+    data: StudyRecords,
+    out_dir: Path,
+    problem: str | None = None,
+    forms: Sequence[str] = FIGURE_FORMS,
+) -> RenderReport:
     """Write every table and figure of `data` into `out_dir`, and their captions: all or none.
 
     Files of an earlier rendering there that are not made again are removed, so that no picture of
@@ -126,7 +132,7 @@ def render_all(data: StudyRecords, out_dir: Path, problem: str | None = None) ->
         tables_wanted: Iterable[TableJob] = [
             TableJob(data.experiment, partial(experiment_tables.table, data))
         ]
-        return render_jobs(tables_wanted, partial(_experiment_figures, data), out_dir)
+        return render_jobs(tables_wanted, partial(_experiment_figures, data), out_dir, forms=forms)
     try:
         views = make_views(data, problem)
     except NothingToShow as nothing:
@@ -134,7 +140,9 @@ def render_all(data: StudyRecords, out_dir: Path, problem: str | None = None) ->
     if not _measured(views):
         why = "nothing in this data was measured"
         left_out.append(("tables and figures of throughput, clocks and drift", why))
-    return render_jobs(table_jobs(views), partial(figure_jobs, views), out_dir, left_out)
+    return render_jobs(
+        table_jobs(views), partial(figure_jobs, views), out_dir, left_out, forms=forms
+    )
 
 
 def render_jobs(
@@ -142,6 +150,8 @@ def render_jobs(
     figures_wanted: Callable[[], Iterator[FigureJob]],
     out_dir: Path,
     left_out: Iterable[tuple[str, str]] = (),
+    *,
+    forms: Sequence[str] = FIGURE_FORMS,
 ) -> RenderReport:
     """Write these tables and figures into `out_dir`, as `render_all` does.
 
@@ -150,7 +160,7 @@ def render_jobs(
     """
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
-        return _render(tables_wanted, figures_wanted, out_dir, list(left_out))
+        return _render(tables_wanted, figures_wanted, out_dir, list(left_out), forms)
     except OSError as error:
         what = error.strerror or error
         raise EnvironmentProblem(
@@ -163,13 +173,14 @@ def _render(
     figures_wanted: Callable[[], Iterator[FigureJob]],
     out_dir: Path,
     left_out: list[tuple[str, str]],
+    forms: Sequence[str],
 ) -> RenderReport:
     captions: dict[str, str] = {}
     # All are made aside first: a disk that fills up must not leave old and new side by side.
     with tempfile.TemporaryDirectory(prefix=".new-", dir=out_dir) as name:
         aside = Path(name)
         table_paths = _write_tables(tables_wanted, aside, captions, left_out)
-        figure_paths = _write_figures(figures_wanted, aside, captions, left_out)
+        figure_paths = _write_figures(figures_wanted, aside, captions, left_out, forms)
         written = {path.name for path in (*table_paths, *figure_paths)}
         caption_paths = _write_captions(aside, captions, sorted(written))
         stale = [file for file in _earlier_names(out_dir) if file not in written]
@@ -205,6 +216,7 @@ def _write_figures(
     out_dir: Path,
     captions: dict[str, str],
     left_out: list[tuple[str, str]],
+    forms: Sequence[str],
 ) -> list[Path]:
     try:
         from cutlass_study import style
@@ -216,7 +228,7 @@ def _write_figures(
         try:
             with style.styled():
                 figure = job.make()
-            paths += style.save(figure, out_dir)
+            paths += style.save(figure, out_dir, forms)
         except NothingToShow as nothing:
             left_out.append((f"figure {job.name}", str(nothing)))
         except OSError:

@@ -141,7 +141,7 @@ def _figure(repeats: Sequence[Repeat], folder: Path) -> Tree:
     name = f"repeatability_{'same' if repeat.same_card else 'another'}_card"
     with styled():
         figure = repeatability_figure.draw(repeat, name)
-        save(figure, folder)
+        save(figure, folder, ("pdf",))
     return {"file": f"{figure.name}.pdf", "caption": figure.caption}
 
 

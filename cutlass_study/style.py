@@ -9,7 +9,7 @@ reads as well.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,15 +144,15 @@ def new_figure(width: float, height: float) -> Canvas:
     return figure
 
 
-def save(figure: Figure, folder: Path) -> tuple[Path, Path]:
+def save(figure: Figure, folder: Path, forms: Sequence[str] = ("png", "pdf")) -> list[Path]:
     """Write `<name>.png` and `<name>.pdf`, none by half; the same data gives the same bytes."""
-    png, pdf = folder / f"{figure.name}.png", folder / f"{figure.name}.pdf"
+    files = {}
     with styled():
-        picture = figure_bytes(figure, "png")
-        figure.figure.set_layout_engine("none")  # keep the places found for the PNG; saves half
-        page = figure_bytes(figure, "pdf")
-    replace_files(folder, {png.name: picture, pdf.name: page})
-    return png, pdf
+        for form in forms:
+            files[f"{figure.name}.{form}"] = figure_bytes(figure, form)
+            figure.figure.set_layout_engine("none")  # keep the places found; saves half
+    replace_files(folder, files)
+    return [folder / name for name in files]
 
 
 def figure_bytes(figure: Figure, form: str) -> bytes:

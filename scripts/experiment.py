@@ -33,7 +33,8 @@ def main(
     time_budget: Annotated[
         float | None,
         typer.Option(
-            help="Seconds of GPU time per row and regime. (default: 15, 3 for labels and cache)"
+            help="Seconds of GPU time per row and regime. "
+            "(default: 15; 10 for settle, 3 for labels and cache)"
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of inputs and order.")] = 0,

@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -100,6 +101,13 @@ def test_best_of_a_cell_ignores_rows_that_are_not_ok():
         figure = maps.throughput_map(view, "burst")
     assert "50.0" in [text.get_text() for text in figure.figure.axes[0].texts]
     assert "The best over every other axis" in figure.caption
+
+
+@pytest.fixture(scope="module")
+def drawn_o6(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("o6")
+    render_all(synthetic.grid_o6(), folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -243,8 +251,8 @@ def test_one_broken_figure_does_not_cost_the_others(tmp_path: Path, monkeypatch)
     assert "drift" in {path.stem for path in result.figures}
 
 
-def test_pictures_of_earlier_data_do_not_stay(tmp_path: Path):
-    render_all(synthetic.grid_o6(), tmp_path)
+def test_pictures_of_earlier_data_do_not_stay(tmp_path: Path, drawn_o6: Path):
+    shutil.copytree(drawn_o6, tmp_path, dirs_exist_ok=True)
     (tmp_path / "mine.png").write_bytes(b"kept")
     assert (tmp_path / "drift.png").exists()
     render_all(synthetic.static_only(), tmp_path)
@@ -259,9 +267,9 @@ def test_a_folder_that_cannot_be_written_is_an_environment_problem(tmp_path: Pat
 
 
 @pytest.mark.parametrize("torn", ["best.csv", "drift.pdf", "captions"])
-def test_a_full_disk_tears_no_file(tmp_path: Path, monkeypatch, torn: str):
+def test_a_full_disk_tears_no_file(tmp_path: Path, monkeypatch, torn: str, drawn_o6: Path):
     data = synthetic.grid_o6()
-    render_all(data, tmp_path)
+    shutil.copytree(drawn_o6, tmp_path, dirs_exist_ok=True)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert any(name.startswith(torn) for name in before)
     fill_disk(monkeypatch, torn)
