@@ -137,7 +137,8 @@ def control(rows: pd.DataFrame) -> pd.Series[Any] | None:
 
 def _lacking(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows without a valid sample: which kernel is the best of their problem, nobody knows."""
-    return rows.loc[rows["outcome"] == "no_valid_samples", ["regime", "extent"]].drop_duplicates()
+    lacking = (rows["outcome"] == "no_valid_samples") & (rows["regime"] != "")
+    return rows.loc[lacking, ["regime", "extent"]].drop_duplicates()
 
 
 def decided_squares(rows: pd.DataFrame) -> pd.DataFrame:
@@ -180,11 +181,11 @@ def stand_in_note(rows: pd.DataFrame) -> str:
     """For the caption of a figure of `scaling_rows`: which points are of the other regime."""
     stands_in = rows["stop_reason"].str.contains(UNRESTED, regex=False)
     extents = sorted(rows.loc[stands_in, "extent"].unique())
-    if not extents:
+    if not extents or not (rows["regime"] == "burst").any():
         return ""
     return (
         f" Hollow points ({', '.join(f'{extent:g}' for extent in extents)}): sustained regime, "
-        "since the power limit acts within a single launch there, however long the card rests."
+        "since the power limit acts in every burst sample there, however long the card rests."
     )
 
 

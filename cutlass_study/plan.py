@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cutlass_study import stats
 from cutlass_study.cache import KernelCache
 from cutlass_study.compile import EXPECTED_SECONDS, Job, missing_jobs, worker_count
 from cutlass_study.config import GemmProblem
 from cutlass_study.footprint import least_bytes
 from cutlass_study.prepare import Prepared
 from cutlass_study.records import DeviceRecord
+from cutlass_study.regimes import PLANS
 from cutlass_study.rounds import CONTROL_EVERY, SETTLE_TIMEOUT_S
 from cutlass_study.sweep_options import SweepOptions, queue_budget_s
 
@@ -73,7 +75,9 @@ def measure_limit_s(pending: Sequence[Prepared], options: SweepOptions) -> float
     for count in Counter(item.entry.problem for item in pending).values():
         for regime in options.regimes:
             samplers = count + math.ceil(count / CONTROL_EVERY[regime])
-            limit += samplers * options.budget_s + SETTLE_TIMEOUT_S
+            plan = PLANS[regime]
+            least_s = stats.MIN_ROUNDS * (plan.gap_s + (plan.untimed_ms + plan.timed_ms) / 1000)
+            limit += samplers * max(options.budget_s, least_s) + SETTLE_TIMEOUT_S
     return limit
 
 

@@ -33,6 +33,7 @@ from cutlass_study.records import (
     Outcome,
     RowOutcome,
     Sample,
+    is_whole,
 )
 from cutlass_study.results import ResultsStore
 from cutlass_study.schema import SCHEMA_VERSION, device_text, same_device
@@ -270,7 +271,7 @@ def _summary(
     return {
         "schema_version": SCHEMA_VERSION,
         "complete": len(outcomes) >= planned
-        and all(row.stop_reason for row in outcomes if row.outcome == "ok"),
+        and all(is_whole(row.stop_reason) for row in outcomes if row.outcome == "ok"),
         "planned": planned,
         "recorded": len(outcomes),
         "device": asdict(store.device()),

@@ -22,7 +22,7 @@ Outcome = Literal[
     "no_valid_samples",
 ]
 Regime = Literal["burst", "sustained"]
-UNRESTED = "power limit within a launch"  # why a problem has no burst regime
+UNRESTED = "power limit in every sample"  # why a problem has no burst regime
 FAILED = "failed"  # begins the part of a stop reason whose regime came to nothing
 Distribution = Literal["uniform", "normal", "integers", "zeros"]
 # How a launch finds its operands: rotated over several L2 sizes (the study's way), always the same
@@ -32,6 +32,11 @@ CacheMode = Literal["rotate", "hot", "flush", "alone"]
 
 class EnvironmentProblem(RuntimeError):
     """This machine can't do what was asked; one sentence with the remedy (exit code 3)."""
+
+
+def is_whole(stop_reason: str) -> bool:
+    """Whether sampling has ended in every regime of the row."""
+    return stop_reason not in ("", f"burst: {UNRESTED}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,11 +104,14 @@ def stop_reason(
 
 
 THROTTLED = "throttled: "  # how the rejection of such a sample begins
+POWER_REASONS = ("sw_power_cap", "hw_power_brake")
 
 
-def throttled_throughout(samples: Sequence[Sample]) -> bool:
-    """Whether there are samples and all were rejected since the card was throttled."""
-    return bool(samples) and all(sample.rejected.startswith(THROTTLED) for sample in samples)
+def met_power_limit(sample: Sample) -> bool:
+    """Whether a sample was rejected since the power limit was active."""
+    return sample.rejected.startswith(THROTTLED) and any(
+        reason in sample.rejected for reason in POWER_REASONS
+    )
 
 
 class BurstGap:

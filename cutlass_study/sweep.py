@@ -10,22 +10,31 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from cutlass_study import stats
 from cutlass_study.config import GemmProblem
 from cutlass_study.gpu_client import OUTCOME_OF, GpuClient, ProblemLost
 from cutlass_study.prepare import Inputs, Prepared
-from cutlass_study.records import FAILED, UNRESTED, Identity, Regime, RowOutcome, Sample
+from cutlass_study.records import (
+    FAILED,
+    UNRESTED,
+    Identity,
+    Regime,
+    RowOutcome,
+    Sample,
+    is_whole,
+)
 from cutlass_study.reporter import Reporter
 from cutlass_study.results import ResultsStore
 from cutlass_study.rounds import (
     MAX_ROUNDS,
-    MIN_ROUNDS,
+    MOST_GAP_S,
     SETTLE_TIMEOUT_S,
     BurstGap,
     Candidate,
     control_of,
+    met_power_limit,
     round_order,
     stop_reason,
-    throttled_throughout,
 )
 from cutlass_study.space import CUBLAS, Entry
 from cutlass_study.sweep_options import SweepOptions
@@ -63,6 +72,7 @@ class Sweep:
         self.gpu = GpuClient(worker, telemetry, options)
         self._store, self._options, self._reporter = store, options, reporter
         self._random = random.Random(options.inputs.seed)
+        self._rested: dict[GemmProblem, bool] = {}  # whether it has a burst regime, where known
 
     def run(self, items: Sequence[Prepared], *, together: bool = False) -> None:
         """Measure every pending item; record the others' outcomes first, so none can be lost.
@@ -94,11 +104,18 @@ class Sweep:
         finished = {
             row.identity
             for row in self._store.outcomes()
-            if row.stop_reason
+            if is_whole(row.stop_reason)
             and f": {FAILED} " not in row.stop_reason
             and self._store.done(row.identity, row.build_key, self._regimes_of(row))
         }
         builds = {row.identity: row.build_key for row in self._store.outcomes()}
+        # A problem is measured to its end in the regimes in which it was begun.
+        for identity, sample in self._store.all_samples():
+            if sample.regime == "burst" and not sample.rejected:
+                self._rested[identity.problem] = True
+        for row in self._store.outcomes():
+            if f"burst: {UNRESTED}" in row.stop_reason:
+                self._rested[row.identity.problem] = False
         rest = [
             item
             for item in pending
@@ -194,23 +211,34 @@ class Sweep:
             for candidate in alive:
                 candidate.begin()
             controls, gap = [c for c in alive if c.is_control], BurstGap()
-            if not controls or self._settle(controls[0], regime, gap):
+            if self._settle(controls, regime, gap):
                 self._measure(alive, controls, regime, gap, last=regime == regimes[-1])
                 continue
+            names = dict.fromkeys(control.identity.problem.name for control in controls)
             self._reporter.message(
-                f"{controls[0].identity.problem.name}: however long the card rests, its power "
-                f"limit acts within a launch of {controls[0].estimate_ms:.1f} ms, so that there is "
-                "no burst regime; the sustained one is measured instead"
+                f"{', '.join(names)}: though the card rests {MOST_GAP_S:g} s before a sample, its "
+                "power limit acts in most of them, so that there is no burst regime; the sustained "
+                "one is measured instead"
             )
             if "sustained" not in regimes:
                 regimes.append("sustained")
             for candidate in alive:
-                self._record_stop(candidate, regime, UNRESTED, last=False)
+                self._record_stop(candidate, regime, UNRESTED, last=True)
 
-    def _settle(self, control: Candidate, regime: Regime, gap: BurstGap) -> bool:
-        """Warm up by time: until the control's clock is steady, for a few seconds at most.
+    def _settle(self, controls: Sequence[Candidate], regime: Regime, gap: BurstGap) -> bool:
+        """Warm up; False where there is no burst regime, or an earlier run found none."""
+        if regime == "sustained":
+            return not controls or self._settled(controls[0], regime, gap)
+        known = [self._rested.get(control.identity.problem) for control in controls]
+        return all(
+            self._settled(control, regime, gap) if rested is None else rested
+            for control, rested in zip(controls, known, strict=True)
+        )
 
-        False if throttle reasons were active to the end, whatever the rest in between.
+    def _settled(self, control: Candidate, regime: Regime, gap: BurstGap) -> bool:
+        """Until the control's clock is steady, for a few seconds at most.
+
+        False if the power limit was active in most samples to the end, whatever the rest between.
         """
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
         samples: list[Sample] = []
@@ -222,10 +250,12 @@ class Sweep:
             if (
                 len(last) == SETTLED_SAMPLES
                 and max(clocks) - min(clocks) <= SETTLED_CLOCK * max(clocks)
-                and not throttled_throughout(last)
+                and not any(map(met_power_limit, last))
             ):
                 return True
-        return not throttled_throughout(samples[-SETTLED_SAMPLES:])
+        judged = samples[-2 * SETTLED_SAMPLES :]
+        limited = sum(map(met_power_limit, judged))
+        return control.failed or len(judged) < SETTLED_SAMPLES or 2 * limited <= len(judged)
 
     def _measure(
         self,
@@ -241,7 +271,7 @@ class Sweep:
             active = [candidate for candidate in alive if not candidate.stop_reason]
             # A control that is left alone goes on until its own median has an interval.
             alone = all(candidate.is_control for candidate in active)
-            if not active or (alone and round_ >= MIN_ROUNDS):
+            if not active or (alone and round_ >= stats.MIN_ROUNDS):
                 break
             order = round_order(active, controls, regime, self._random)
             self._one_round(order, regime, round_, gap)
@@ -270,7 +300,7 @@ class Sweep:
 
     def _failed_in(self, candidate: Candidate, regime: Regime, failure: WorkerFailure) -> None:
         """A failure while sampling costs this regime; one that was finished before stays."""
-        if candidate.row.stop_reason in ("", f"burst: {UNRESTED}"):
+        if not is_whole(candidate.row.stop_reason):
             self.failed(candidate.row, failure)
             return
         part = f"{regime}: {FAILED} {OUTCOME_OF[failure.kind]}: {failure}"

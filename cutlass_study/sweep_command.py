@@ -176,9 +176,9 @@ def start_worker() -> tuple[Worker, DeviceRecord]:
     from cutlass_study.worker import Worker, WorkerFailure
 
     worker = Worker()
-    worker.begin()
-    importlib.import_module("cutlass_study.study")  # a second's work, while the child starts
     try:
+        worker.begin()
+        importlib.import_module("cutlass_study.study")  # a second's work, while the child starts
         device: DeviceRecord = worker.request("describe", timeout_s=60)
     except EnvironmentProblem as problem:
         raise NoGpu(str(problem)) from problem
@@ -186,6 +186,9 @@ def start_worker() -> tuple[Worker, DeviceRecord]:
         raise EnvironmentProblem(
             f"the GPU process could not start: {failure}; scripts/doctor.py looks for the cause"
         ) from failure
+    except BaseException:
+        worker.stop()
+        raise
     return worker, device
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -91,7 +93,8 @@ def serve(connection: Connection, make_session: SessionFactory) -> None:
     except Exception as error:
         connection.send(_bug(error))
         return
-    connection.send(("ok", None))
+    with suppress(BrokenPipeError, ConnectionResetError):  # a parent that is gone ends the loop
+        connection.send(("ok", None))
     while True:
         try:
             method, arguments = connection.recv()
@@ -106,6 +109,19 @@ def _failure(kind: str, value: Any) -> WorkerFailure:
         return WorkerBug(*value)
     kinds: dict[str, FailureKind] = {"too_long": "timeout", "hung": "timeout"}
     return WorkerFailure(kinds.get(kind, cast("FailureKind", kind)), value)
+
+
+@contextmanager
+def _ignoring_ctrl_c() -> Iterator[None]:
+    """Where Python allows it: in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Worker:
@@ -129,7 +145,8 @@ class Worker:
             target=serve, args=(theirs, self._make_session), daemon=True
         )
         try:
-            self._process.start()
+            with _ignoring_ctrl_c():  # the child inherits it, from its very start
+                self._process.start()
             theirs.close()
         except BaseException:
             self.stop()

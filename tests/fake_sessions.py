@@ -69,6 +69,7 @@ class Script:
     modes: Mapping[str, float] = field(default_factory=dict)  # cache mode → times slower
     inputs: Mapping[str, float] = field(default_factory=dict)  # distribution → times slower
     hot: frozenset[GemmProblem] = frozenset()  # NVML names the power limit during its samples
+    reason: str = "sw_power_cap"  # what NVML names then
     beta_factor: float = 1.0  # times slower where beta is not 0
     wrong_interleaved: str = ""  # the reason D is wrong after interleaving
     peer_factor: Mapping[str, float] = field(default_factory=dict)  # cuda.bench's time over ours
@@ -189,7 +190,7 @@ class SimulatedGpu:
             2505.0,
             behaviour.power_w,
             60.0,
-            "sw_power_cap" if setup.problem in self.script.hot else "",
+            self.script.reason if setup.problem in self.script.hot else "",
             rejection(2 * time_ms),
         )
         return Taken(sample, time.monotonic(), time.monotonic())

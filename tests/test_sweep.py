@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -19,9 +20,9 @@ from cutlass_study.axes import Axes
 from cutlass_study.cache import KernelBuild, KernelCache
 from cutlass_study.config import GemmConfig, GemmProblem, UsageError
 from cutlass_study.prepare import Inputs, Prepared
-from cutlass_study.records import Identity, Regime, RowOutcome, Sample
+from cutlass_study.records import UNRESTED, Identity, Regime, RowOutcome, Sample, is_whole
 from cutlass_study.results import ResultsStore
-from cutlass_study.rounds import CONTROL_EVERY, MIN_ROUNDS
+from cutlass_study.rounds import CONTROL_EVERY, MIN_ROUNDS, BurstGap, Candidate
 from cutlass_study.space import CUBLAS, CUBLAS_LT, Entry, sm80
 from cutlass_study.study_data import load
 from cutlass_study.sweep import Sweep, with_controls
@@ -366,7 +367,7 @@ def test_rounds_end_even_without_interval_or_budget(
 
 def test_a_control_alone_gets_enough_rounds_for_an_interval(bench: Bench) -> None:
     bench.run(InProcess(Script()), *on(PROBLEM, CUBLAS))
-    assert len(bench.samples(CUBLAS)) == MIN_ROUNDS
+    assert len(bench.samples(CUBLAS)) == stats.MIN_ROUNDS
     assert bench.outcome(CUBLAS).stop_reason == "burst: control"
 
 
@@ -393,10 +394,9 @@ def test_a_problem_whose_launch_meets_the_power_limit_is_measured_sustained(
     assert {sample.regime for sample in bench.samples(FIRST, LARGE)} == {"sustained"}
     assert len(bench.samples(FIRST, LARGE)) == MIN_ROUNDS
     row = bench.outcome(FIRST, LARGE)
-    assert row.stop_reason == "burst: power limit within a launch; sustained: interval"
+    assert row.stop_reason == "burst: power limit in every sample; sustained: interval"
     (message,) = bench.reporter.messages
-    assert LARGE.name in message
-    assert "1.0 ms" in message
+    assert message.startswith(f"{LARGE.name}: though the card rests 0.2 s")
 
     bench.options = replace(bench.options, resume=True)
     nothing = InProcess(Script())
@@ -421,6 +421,75 @@ def test_a_kernel_that_fails_where_there_is_no_burst_regime_has_failed(
     bench.run(InProcess(Script(kernels, hot=frozenset({PROBLEM}))), *STUDY)
     assert bench.outcome(SECOND).outcome == "not_implementable"
     assert bench.outcome(FIRST).outcome == "ok"
+
+
+def test_a_hot_problem_stays_sustained_when_it_is_resumed_on_a_cool_card(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "SETTLE_TIMEOUT_S", 0.1)
+    broken = {SECOND.name: Behaviour(fault="ctrl-c", at="sample", at_count=3)}
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(InProcess(Script(broken, hot=frozenset({PROBLEM}))), *STUDY)
+    assert len(bench.samples(FIRST)) < MIN_ROUNDS
+    assert not is_whole(bench.outcome(FIRST).stop_reason)
+    assert {sample.regime for sample in bench.samples(FIRST)} == {"sustained"}
+    bench.options = replace(bench.options, resume=True)
+    bench.run(InProcess(Script()), *STUDY)
+    for config in (CUBLAS, FIRST, SECOND, THIRD):
+        assert {sample.regime for sample in bench.samples(config)} == {"sustained"}
+        assert f"burst: {UNRESTED}" in bench.outcome(config).stop_reason
+
+
+def test_a_problem_begun_in_bursts_stays_there_when_the_card_is_hot_later(bench: Bench) -> None:
+    bench.run(InProcess(Script()), *on(PROBLEM, CUBLAS, FIRST))
+    bench.options = replace(bench.options, resume=True)
+    bench.run(InProcess(Script(hot=frozenset({PROBLEM}))), *STUDY)
+    assert {sample.regime for sample in bench.samples(SECOND)} == {"burst"}
+    assert all(sample.rejected for sample in bench.samples(SECOND))
+
+
+def test_one_hot_problem_takes_the_burst_regime_from_all_it_is_compared_with(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "SETTLE_TIMEOUT_S", 0.1)
+    items = prepared(*STUDY, *on(LARGE, CUBLAS, FIRST))
+    worker = InProcess(Script(hot=frozenset({LARGE})))
+    Sweep(worker, bench.store, bench.options, bench.reporter).run(items, together=True)
+    for problem in (PROBLEM, LARGE):
+        assert {sample.regime for sample in bench.samples(FIRST, problem)} == {"sustained"}
+
+
+@pytest.mark.parametrize("reason", ["sw_thermal", "hw_slowdown", "sync_boost"])
+def test_only_the_power_limit_takes_the_burst_regime_away(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    monkeypatch.setattr(sweep, "SETTLE_TIMEOUT_S", 0.1)
+    bench.run(InProcess(Script(hot=frozenset({PROBLEM}), reason=reason)), *STUDY)
+    assert {sample.regime for sample in bench.samples(FIRST)} == {"burst"}
+
+
+@pytest.mark.parametrize(
+    ("limited", "rested"),
+    [
+        ([False], True),
+        ([True], False),
+        ([True, True, True, False, False, False, False], True),  # four good ones in a row
+        ([True] * 17 + [False], False),  # an H200 at 16384^3: 34 of 36
+        ([True, False], True),
+        ([True, True, False], False),
+    ],
+)
+def test_a_card_at_its_limit_in_most_samples_has_no_burst_regime(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, limited: list[bool], rested: bool
+) -> None:
+    monkeypatch.setattr(sweep, "SETTLE_TIMEOUT_S", 0.02)
+    sweeper = Sweep(InProcess(Script()), bench.store, bench.options, bench.reporter)
+    flags = itertools.cycle(limited)
+    cool = replace(sample(0, 1.0), sm_clock_mhz=1500.0)
+    hot = replace(cool, rejected="throttled: sw_power_cap")
+    monkeypatch.setattr(sweeper, "_sample", lambda *_: hot if next(flags) else cool)
+    (item,) = prepared(*on(PROBLEM, CUBLAS))
+    assert sweeper._settled(Candidate(item, item.row, 1.0), "burst", BurstGap()) is rested
 
 
 # --- what survives -------------------------------------------------------------------------

@@ -66,6 +66,9 @@ def test_power_from_the_energy_counter_needs_two_steps_far_enough_apart(make_log
     counter = [(at / 50, Reading(energy_j=60.0 * (at // 5))) for at in range(50)]
     Scripted(log, counter)
     assert log.mean_power_w(0.0, 1.0) == pytest.approx(600.0)
+    assert log.mean_power_w(0.05, 0.35) == pytest.approx(600.0), "steps at 0.1, 0.2 and 0.3 s"
+    Scripted(log, [(at, Reading(energy_j=energy)) for at, energy in ((0, 0), (0.1, 9), (0.3, 99))])
+    assert log.mean_power_w(0.0, 0.4) == pytest.approx(450.0), "two steps are enough"
     assert log.mean_power_w(0.0, 0.15) is None, "a single step has no length"
     Scripted(log, [(at, Reading()) for at, _ in counter])
     assert log.mean_power_w(0.0, 1.0) is None
@@ -95,6 +98,33 @@ def test_nothing_of_nvml_is_needed(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(pynvml, name, fails)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetClockInfo", lambda device, which: 1980)
     assert Nvml("GPU-x").read() == Reading(sm_clock_mhz=1980.0)
+
+
+@pytest.mark.parametrize(
+    ("bits", "reasons"),
+    [(0x0, ""), (0x1 | 0x2, ""), (0x4, "sw_power_cap"), (0x20 | 0x4, "sw_power_cap+sw_thermal"),
+     (0x80, "hw_power_brake"), (0x8, "hw_slowdown")],
+)  # fmt: skip
+def test_throttle_reasons_are_nvml_s_bits(
+    monkeypatch: pytest.MonkeyPatch, bits: int, reasons: str
+) -> None:
+    """Bits of `nvmlClocksEventReasons` in nvml.h; idle and application clocks slow no kernel."""
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: object())
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCurrentClocksThrottleReasons", lambda device: bits)
+
+    def fails(*arguments: object) -> object:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    for name in (
+        "nvmlDeviceGetTotalEnergyConsumption",
+        "nvmlDeviceGetClockInfo",
+        "nvmlDeviceGetFieldValues",
+        "nvmlDeviceGetPowerUsage",
+        "nvmlDeviceGetTemperature",
+    ):
+        monkeypatch.setattr(pynvml, name, fails)
+    assert Nvml("GPU-x").read().throttle_reasons == reasons
 
 
 def test_a_summary_of_nothing_is_empty():
