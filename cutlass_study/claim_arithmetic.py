@@ -5,18 +5,30 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from cutlass_study.claim_tests import Evidence, Finding, Span, listed, percent, printed, register
+from cutlass_study.claim_tests import (
+    Evidence,
+    Finding,
+    Span,
+    change,
+    listed,
+    number,
+    percent,
+    printed,
+    register,
+)
 from cutlass_study.config import UsageError
 from cutlass_study.gpus import limits_of
 from cutlass_study.peaks import nominal_flop_per_clk_sm
 
 
-def _about(tolerance: float, scale: float) -> str:
-    return f" ± {tolerance * scale:g}" if tolerance else ""
+def _about(tolerance: float, unit: str = "") -> str:
+    if not tolerance:
+        return ""
+    return f" ± {100 * tolerance:g} points" if unit else f" ± {tolerance:g}"
 
 
-def _shown(span: Span, digits: int = 4) -> str:
-    return f"{span.low:.{digits}g} to {span.high:.{digits}g}"
+def _shown(span: Span) -> str:
+    return f"{number(span.low, '.4g')} to {number(span.high, '.4g')}"
 
 
 @register
@@ -39,10 +51,11 @@ def quotient(
     claimed = printed(result).widened(tolerance)
     scale = 100 if "%" in result else 1
     unit = " %" if "%" in result else ""
+    scaled = Span(found.low * scale, found.high * scale)
     text = (
-        f"{numerator} / {denominator}{' − 1' if minus_one else ''} = {found.middle * scale:.4g}"
-        f"{unit} ({_shown(Span(found.low * scale, found.high * scale))}{unit} within the rounding "
-        f"of the printed numbers); claimed {result}{_about(tolerance, scale)}"
+        f"{numerator} / {denominator}{' − 1' if minus_one else ''} = "
+        f"{number(scaled.middle, '.4g')}{unit} ({_shown(scaled)}{unit} within the rounding of the "
+        f"printed numbers); claimed {result}{_about(tolerance, unit)}"
     )
     return Finding(claimed.meets(found), text)
 
@@ -55,7 +68,7 @@ def difference(
     first, second = printed(minuend), printed(subtrahend)
     found = Span(first.low - second.high, first.high - second.low)
     claimed = printed(result).widened(tolerance)
-    text = f"{minuend} − {subtrahend} = {found.middle:g}; claimed {result}{_about(tolerance, 1)}"
+    text = f"{minuend} − {subtrahend} = {number(found.middle)}; claimed {result}{_about(tolerance)}"
     return Finding(claimed.meets(found), text)
 
 
@@ -83,7 +96,7 @@ def one_baseline(evidence: Evidence, *, pairs: list[list[str]]) -> Finding:
     spread = max(middles) / min(middles) - 1
     end = f"one reference of {low:.4g} to {high:.4g} fits all"
     if low > high:
-        end = f"no single reference fits: they spread by {100 * spread:.1f} %"
+        end = f"no single reference fits: they spread by {percent(spread)}"
     return Finding(
         low <= high, f"TFLOPS of the reference that each pair implies: {'; '.join(each)}; {end}"
     )
@@ -115,7 +128,7 @@ def tensor_peak(
         f"{peak:.1f} TFLOPS; {claimed} would need {clock:,.0f} MHz. It is the FP16-accumulate rate "
         f"({half} FLOP/clk) at {half_clock:,.0f} MHz, and {span.middle * rate / half:.1f} TFLOPS "
         f"is the FP32-accumulate peak at that clock, of which the document's {achieved} are "
-        f"{best / (span.middle * rate / half):.0%}"
+        f"{percent(best / (span.middle * rate / half), 0)}"
     )
     return Finding(span.low <= peak * (1 + tolerance) and span.high >= peak * (1 - tolerance), text)
 
@@ -133,7 +146,7 @@ def share_of_true_peak(
     found = Span(best.low / peak, best.high / peak)
     needed = best.middle * 1e6 / sm_count / rate
     text = (
-        f"{achieved} TFLOPS are {best.middle / peak:.1%} of the {peak:.1f} TFLOPS that "
+        f"{achieved} TFLOPS are {percent(best.middle / peak)} of the {peak:.1f} TFLOPS that "
         f"{sm_count} SMs give with FP32 accumulate at {boost_mhz:g} MHz; claimed {share}"
     )
     if found.low > 1:
@@ -186,8 +199,9 @@ def pipeline_model(
     limit = base.middle * (first + kappa) / first
     text = (
         f"{reference} TFLOPS at S={first} and +{over_prediction} over {measured} at S={last} give "
-        f"κ = {kappa:.2f} ({span.low:.2f} to {span.high:.2f} within rounding), an asymptote of "
-        f"{limit:.1f} TFLOPS and {limit * 2 / (2 + kappa):.1f} TFLOPS at S=2"
+        f"κ = {number(kappa, '.2f')} ({number(span.low, '.2f')} to {number(span.high, '.2f')} "
+        f"within rounding), an asymptote of {number(limit, '.1f')} TFLOPS and "
+        f"{number(limit * 2 / (2 + kappa), '.1f')} TFLOPS at S=2"
     )
     return Finding(span.low > 0, text)
 
@@ -235,16 +249,24 @@ def instruction_name(
     return Finding(found is not None, text)
 
 
+_LIMITS = {  # field of GpuLimits → what it is, and its unit
+    "smem_per_sm": ("shared memory of an SM", "KiB"),
+    "smem_reserved_per_block": ("shared memory reserved for a thread block", "KiB"),
+    "threads_per_block": ("largest thread block", "threads"),
+}
+
+
 @register
-def gpu_limit(
-    evidence: Evidence, *, arch: str, limit: str, value: float, unit_bytes: int = 1
-) -> Finding:
-    """A printed limit of an architecture against the table from the CUDA programming guide."""
-    limits = limits_of(arch)
-    if limit not in type(limits).__dataclass_fields__ or limit == "arch":
-        raise UsageError(f"a claim speaks of the limit '{limit}', which is not tabulated")
-    found = getattr(limits, limit) / unit_bytes
-    return Finding(found == value, f"{limit} of {arch} is {found:g}; claimed {value:g}")
+def gpu_limit(evidence: Evidence, *, arch: str, limit: str, value: float) -> Finding:
+    """A printed limit of an architecture against the table from the CUDA programming guide.
+
+    `value` is in KiB for shared memory.
+    """
+    if limit not in _LIMITS:
+        raise UsageError(f"a claim speaks of the limit '{limit}'; known are {', '.join(_LIMITS)}")
+    words, unit = _LIMITS[limit]
+    found = getattr(limits_of(arch), limit) / (1024 if unit == "KiB" else 1)
+    return Finding(found == value, f"{words} of {arch} is {found:g} {unit}; claimed {value:g}")
 
 
 @register
@@ -265,7 +287,7 @@ def accumulators_fit(
 def ladder(evidence: Evidence, *, steps: list[str], least: str) -> Finding:
     """Whether printed throughputs rise at every step, and by how much in all."""
     values = [printed(step).middle for step in steps]
-    gains = [percent(after / before - 1, 0) for before, after in pairwise(values)]
+    gains = [change(after / before - 1, 0) for before, after in pairwise(values)]
     text = f"{' → '.join(steps)} TFLOPS: {', '.join(gains)}, {values[-1] / values[0]:.1f}× in all"
     rises = all(after > before for before, after in pairwise(values))
     return Finding(rises and values[-1] / values[0] >= printed(least).low, text)

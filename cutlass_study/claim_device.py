@@ -1,8 +1,10 @@
-"""Tests of what else was recorded: clocks, host-side times, errors, the device, the models."""
+"""Tests of what else was recorded: shares of peak, host-side times, errors, the device, models."""
 
 from __future__ import annotations
 
 import math
+
+import numpy as np
 
 from cutlass_study.claim_rows import (
     NO_DATA,
@@ -13,26 +15,35 @@ from cutlass_study.claim_rows import (
     measured_rows,
     ratio_of,
 )
-from cutlass_study.claim_tests import Evidence, Finding, Selector, percent, printed, register
+from cutlass_study.claim_tests import (
+    Evidence,
+    Finding,
+    Selector,
+    change,
+    percent,
+    printed,
+    register,
+)
 from cutlass_study.config import UsageError
 from cutlass_study.peaks import nominal_flop_per_clk_sm
-from cutlass_study.records import DeviceRecord, Regime
+from cutlass_study.records import Regime
 
-
-def _device(evidence: Evidence) -> DeviceRecord | None:
-    return evidence.measured[0].device if evidence.measured else None
+_COUNTED = {"sm_count": "SMs"}  # fields of the device's record that are numbers of something
 
 
 @register
 def device_field(evidence: Evidence, *, field: str, value: float) -> Finding:
     """A number of the device's record, as queried when measuring."""
-    device = _device(evidence)
+    device = evidence.device
     if device is None:
         return Finding(None, "", NO_DATA)
-    found = getattr(device, field, None)
-    if not isinstance(found, int | float):
-        raise UsageError(f"a claim speaks of the device's '{field}', which is no recorded number")
-    return Finding(found == value, f"{field} of {device.name} is {found:g}; claimed {value:g}")
+    if field not in _COUNTED:
+        raise UsageError(
+            f"a claim speaks of the device's '{field}'; known are {', '.join(_COUNTED)}"
+        )
+    found = getattr(device, field)
+    text = f"{device.name} has {found:g} {_COUNTED[field]}; claimed {value:g}"
+    return Finding(found == value, text)
 
 
 @register
@@ -50,12 +61,17 @@ def error_below(evidence: Evidence, *, kernel: Selector, bound: float) -> Findin
         return Finding(None, "", NO_DATA)
     largest = max(errors, default=float("nan"))
     text = (
-        f"largest relative error {largest:.2g} over {len(errors)} rows, {wrong} wrong results; "
-        f"bound {bound:g}"
+        f"largest relative error {_decimal(largest)} over {len(errors)} rows, {wrong} wrong "
+        f"results; bound {_decimal(bound)}"
     )
     if largest < bound / 100:
         text += f", which is {bound / largest:,.0f} times looser than needed"
     return Finding(not wrong and largest <= bound, text)
+
+
+def _decimal(value: float) -> str:
+    """Two digits, without an exponent."""
+    return np.format_float_positional(value, precision=2, fractional=False, trim="-")
 
 
 @register
@@ -77,9 +93,9 @@ def host_timing(evidence: Evidence, *, among: Selector, effect: str) -> Finding:
             ]
             spread = (1 + max(extra)) / (1 + min(extra)) - 1
             text = (
-                f"host-side times exceed CUDA events by {percent(min(extra))} to "
-                f"{percent(max(extra))} over {len(rows)} rows, so they can shift a ratio by "
-                f"{100 * spread:.1f} %, the effect claimed is {effect}"
+                f"host-side times exceed CUDA events by {change(min(extra))} to "
+                f"{change(max(extra))} over {len(rows)} rows, so they can shift a ratio by "
+                f"{percent(spread)}, the effect claimed is {effect}"
             )
             return Part(spread < printed(effect).low, text)
         return None
@@ -105,7 +121,7 @@ def gap_closed(
         share = (gain - 1) / (gap - 1)
         text = (
             f"{low.label} {low.tflops:.1f}, {better.label} {better.tflops:.1f}, {high.label} "
-            f"{high.tflops:.1f} TFLOPS: the remedy closes {share:.0%} of the gap"
+            f"{high.tflops:.1f} TFLOPS: the remedy closes {percent(share, 0)} of the gap"
         )
         return Part(share >= least, text)
 
@@ -125,8 +141,8 @@ def share_at_delivered_clock(
         value, clock = (float(found[0].values[name]) for name in ("peak_share", "sm_clock_mhz"))
         claimed = printed(share).widened(tolerance)
         text = (
-            f"{found[0].label} reaches {value:.1%} of the FP32-accumulate peak at its delivered "
-            f"{clock:,.0f} MHz, claimed {share} ± {100 * tolerance:g} points"
+            f"{found[0].label} reaches {percent(value)} of the FP32-accumulate peak at its "
+            f"delivered {clock:,.0f} MHz, claimed {share} ± {100 * tolerance:g} points"
         )
         return Part(claimed.low <= value <= claimed.high, text)
 
@@ -134,29 +150,9 @@ def share_at_delivered_clock(
 
 
 @register
-def clock_below_maximum(evidence: Evidence, *, kernel: Selector) -> Finding:
-    """Whether the clock delivered during a kernel stays below the card's maximum by 1 % or more."""
-    device = _device(evidence)
-
-    def judge(regime: Regime) -> Part | None:
-        found = fastest(evidence, regime, kernel)
-        if found is None or device is None or not device.max_sm_clock_mhz:
-            return None
-        clock = float(found[0].values["sm_clock_mhz"])
-        if not clock > 0:
-            return None
-        power = float(found[0].values["power_w"])
-        text = f"{found[0].label} ran at {clock:,.0f} of {device.max_sm_clock_mhz:,.0f} MHz"
-        text += f", {power:.0f} W" if power > 0 else ""
-        return Part(clock < 0.99 * device.max_sm_clock_mhz, text)
-
-    return by_regime(judge)
-
-
-@register
 def below_peak(evidence: Evidence, *, among: Selector) -> Finding:
     """Whether the fastest row stays below the documented peak at the card's maximum clock."""
-    device = _device(evidence)
+    device = evidence.device
     rate = nominal_flop_per_clk_sm(device.name) if device else None
 
     def judge(regime: Regime) -> Part | None:
@@ -166,8 +162,9 @@ def below_peak(evidence: Evidence, *, among: Selector) -> Finding:
         peak = device.sm_count * rate * device.max_sm_clock_mhz / 1e6
         value = found[0].tflops
         text = (
-            f"{found[0].label} has {value:.1f} TFLOPS, {value / peak:.0%} of the {peak:.1f} that "
-            f"{device.sm_count} SMs × {rate} FLOP/clk give at {device.max_sm_clock_mhz:,.0f} MHz"
+            f"{found[0].label} has {value:.1f} TFLOPS, {percent(value / peak, 0)} of the "
+            f"{peak:.1f} that {device.sm_count} SMs × {rate} FLOP/clk give at "
+            f"{device.max_sm_clock_mhz:,.0f} MHz"
         )
         return Part(value < peak, text)
 
@@ -199,7 +196,7 @@ def model_prediction(
         text = (
             f"κ={kappa:g} fixed at S={anchor} ({base.tflops:.1f} TFLOPS) predicts "
             f"{base.tflops * factor:.1f} at S={depth}, measured {target.tflops:.1f}: "
-            f"{percent(off)}, claimed {error} ± {100 * tolerance:g} points"
+            f"{change(off)}, claimed {error} ± {100 * tolerance:g} points"
         )
         return Part(claimed.low <= off <= claimed.high, text)
 
@@ -209,7 +206,7 @@ def model_prediction(
 @register
 def interleaving_fails(evidence: Evidence) -> Finding:
     """Whether interleaving two libraries on Windows, under a watchdog, lost launches."""
-    device = _device(evidence)
+    device = evidence.device
     if device is None:
         return Finding(None, "", NO_DATA)
     frames = [data.results for data in evidence.measured]

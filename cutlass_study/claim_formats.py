@@ -66,9 +66,9 @@ def _preface(data: StudyData) -> str:
         "each kernel's ratio to cuBLAS, or unpaired; [a, b] is an interval of the "
         "median corrected for all measured claims together. Printed numbers stand for everything "
         "that rounds to them. burst: idle gaps between launches, steady clock; sustained: back to "
-        "back under the power limit. A claim must hold in both where both were "
-        "measured, one that something can happen in either. S is the number of pipeline "
-        "stages, CTA a thread block.",
+        "back under the power limit. A claim must hold in both where both were measured, one that "
+        "something can happen in either; a regime that can't tell counts neither way. S is the "
+        "number of pipeline stages, CTA a thread block.",
         "",
     )
 

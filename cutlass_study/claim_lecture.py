@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from cutlass_study import roofline
-from cutlass_study.claim_tests import Evidence, Finding, printed, register
+from cutlass_study.claim_tests import Evidence, Finding, percent, printed, register
 from cutlass_study.config import UsageError
 from cutlass_study.counting import Counts, count_no_reuse, count_tiled, small_integers
 from cutlass_study.gpus import GpuLimits
@@ -18,9 +18,7 @@ MACHINE = roofline.Machine(peak_tflops=20, bandwidth_gbs=1000)  # section 2.3, m
 
 def _finding(value: float, claimed: str, what: str, unit: str = "") -> Finding:
     span = printed(claimed)
-    percent = "%" in claimed
-    exact = float(value).is_integer() and not percent
-    shown = f"{100 * value:.7g}%" if percent else f"{value:,.0f}" if exact else f"{value:,.10g}"
+    shown = f"{value:,.0f}" if float(value).is_integer() else f"{value:,.10g}"
     holds = span.low <= value <= span.high
     return Finding(holds, f"{what} = {shown}{unit and f' {unit}'}; claimed {claimed}")
 
@@ -38,19 +36,27 @@ def _roof(n: int, tile: int) -> roofline.Roof:
     return roofline.roof(_work(n).flops, _traffic(n, tile), MACHINE)
 
 
-_GEMM: dict[str, tuple[str, Callable[[int, int], float]]] = {
-    "flops": ("FLOP", lambda n, tile: _work(n).flops),
-    "read_bytes": ("B", lambda n, tile: _traffic(n, tile).read_bytes),
-    "write_bytes": ("B", lambda n, tile: _traffic(n, tile).write_bytes),
-    "total_bytes": ("B", lambda n, tile: _traffic(n, tile).total_bytes),
-    "intensity": ("FLOP/B", lambda n, tile: _roof(n, tile).intensity_flop_per_byte),
-    "ceiling_tflops": ("TFLOPS", lambda n, tile: _roof(n, tile).ceiling_tflops),
-    "compute_ms": ("ms", lambda n, tile: _roof(n, tile).compute_ms),
-    "memory_ms": ("ms", lambda n, tile: _roof(n, tile).memory_ms),
-    "ideal_ms": ("ms", lambda n, tile: _roof(n, tile).ideal_ms),
-    "speedup": ("×", lambda n, tile: _roof(n, 0).ideal_ms / _roof(n, tile).ideal_ms),
-    "output_tiles": ("", lambda n, tile: roofline.output_tiles(_work(n), (tile, tile, tile))),
-    "k_steps": ("", lambda n, tile: roofline.k_steps(_work(n), (tile, tile, tile))),
+_GEMM: dict[str, tuple[str, str, Callable[[int, int], float]]] = {  # words, unit, formula
+    "flops": ("work", "FLOP", lambda n, tile: _work(n).flops),
+    "read_bytes": ("read", "B", lambda n, tile: _traffic(n, tile).read_bytes),
+    "write_bytes": ("written", "B", lambda n, tile: _traffic(n, tile).write_bytes),
+    "total_bytes": ("moved", "B", lambda n, tile: _traffic(n, tile).total_bytes),
+    "intensity": ("intensity", "FLOP/B", lambda n, tile: _roof(n, tile).intensity_flop_per_byte),
+    "ceiling_tflops": ("ceiling", "TFLOPS", lambda n, tile: _roof(n, tile).ceiling_tflops),
+    "compute_ms": ("time to compute", "ms", lambda n, tile: _roof(n, tile).compute_ms),
+    "memory_ms": ("time to move", "ms", lambda n, tile: _roof(n, tile).memory_ms),
+    "ideal_ms": ("time at best", "ms", lambda n, tile: _roof(n, tile).ideal_ms),
+    "speedup": (
+        "faster than no reuse",
+        "×",
+        lambda n, tile: _roof(n, 0).ideal_ms / _roof(n, tile).ideal_ms,
+    ),
+    "output_tiles": (
+        "output tiles",
+        "",
+        lambda n, tile: roofline.output_tiles(_work(n), (tile, tile, tile)),
+    ),
+    "k_steps": ("steps in K", "", lambda n, tile: roofline.k_steps(_work(n), (tile, tile, tile))),
 }
 
 
@@ -62,8 +68,8 @@ def lecture_gemm(evidence: Evidence, *, n: int, tile: int, values: list[list[str
     for quantity, claimed in values:
         if quantity not in _GEMM:
             raise UsageError(f"a claim speaks of '{quantity}', which the roofline does not give")
-        unit, formula = _GEMM[quantity]
-        found.append(_finding(formula(n, tile), claimed, quantity, unit))
+        words, unit, formula = _GEMM[quantity]
+        found.append(_finding(formula(n, tile), claimed, words, unit))
     text = "; ".join(one.text for one in found)
     return Finding(all(one.holds for one in found), f"N={n}, {name}: {text}")
 
@@ -139,7 +145,7 @@ def lecture_occupancy(evidence: Evidence, *, smem_kib: float, ctas: int, claimed
     )
     found = occupancy(64, round(smem_kib * kib), 256, made_up)
     text = (
-        f"{smem_kib:g} KiB per CTA: {found.ctas_per_sm} CTAs, {found.occupancy:.1%}, bound by "
+        f"{smem_kib:g} KiB per CTA: {found.ctas_per_sm} CTAs, {percent(found.occupancy)}, bound by "
         f"{found.limiter}; claimed {ctas} and {claimed}"
     )
     span = printed(claimed)

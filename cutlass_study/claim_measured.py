@@ -6,11 +6,11 @@ from itertools import pairwise
 
 from cutlass_study.claim_rows import (
     Part,
-    Ratio,
     Row,
     by_regime,
     fastest,
     measured_rows,
+    named,
     ratio_of,
 )
 from cutlass_study.claim_tests import Evidence, Finding, Selector, Span, percent, printed, register
@@ -48,18 +48,12 @@ def throughput(evidence: Evidence, *, kernel: Selector, tflops: str, tolerance: 
             return None
         value, claimed = found[0].tflops, printed(tflops)
         holds = claimed.low * (1 - tolerance) <= value <= claimed.high * (1 + tolerance)
-        text = f"{found[0].label} has {value:.1f} TFLOPS, claimed {tflops} ± {tolerance:.0%}"
+        text = (
+            f"{found[0].label} has {value:.1f} TFLOPS, claimed {tflops} ± {percent(tolerance, 0)}"
+        )
         return Part(holds, text)
 
     return by_regime(judge)
-
-
-def _change(ratio: Ratio) -> str:
-    note = "" if ratio.how == "paired" else f", {ratio.how}"
-    if ratio.span is None:
-        return f"{percent(ratio.value - 1)}{note}"
-    low, high = percent(ratio.span.low - 1), percent(ratio.span.high - 1)
-    return f"{percent(ratio.value - 1)} [{low}, {high}]{note}"
 
 
 @register
@@ -79,8 +73,8 @@ def speed_change(
         ratio = ratio_of(own, base, evidence.comparisons)
         claimed = printed(change).widened(tolerance)
         text = (
-            f"{_named(own, base)} {own.tflops:.1f}, {_named(base, own)} {base.tflops:.1f} TFLOPS: "
-            f"{_change(ratio)}, claimed {change} ± {100 * tolerance:g} points"
+            f"{named(own, base)} {own.tflops:.1f}, {named(base, own)} {base.tflops:.1f} TFLOPS: "
+            f"{ratio.change()}, claimed {change} ± {100 * tolerance:g} points"
         )
         if ratio.span is None:
             return Part(None, f"{text}; too few rounds for an interval")
@@ -107,10 +101,10 @@ def same_speed(
             return Part(True, f"both are {own.label}, {own.tflops:.1f} TFLOPS")
         ratio = ratio_of(own, base, evidence.comparisons)
         text = (
-            f"{own.label} {own.tflops:.1f}, {base.label} {base.tflops:.1f} TFLOPS: {_change(ratio)}"
+            f"{own.label} {own.tflops:.1f}, {base.label} {base.tflops:.1f} TFLOPS: {ratio.change()}"
         )
         if ratio.span is None:
-            return Part(None, text)
+            return Part(None, f"{text}; too few rounds for an interval")
         if not ratio.span.meets(Span(1 - tolerance, 1 + tolerance)):
             return Part(False, text)
         inside = 1 - tolerance <= ratio.span.low and ratio.span.high <= 1 + tolerance
@@ -137,23 +131,13 @@ def faster(
 def _faster_part(own: Row, base: Row, least: float, comparisons: int) -> Part:
     ratio = ratio_of(own, base, comparisons)
     text = (
-        f"{_named(own, base)} {own.tflops:.1f}, {_named(base, own)} {base.tflops:.1f} TFLOPS, "
+        f"{named(own, base)} {own.tflops:.1f}, {named(base, own)} {base.tflops:.1f} TFLOPS, "
         f"{ratio.text()}"
     )
     if ratio.span is None:
         return Part(None, text)
     holds = True if ratio.span.low > least else False if ratio.span.high < least else None
     return Part(holds, text)
-
-
-def _named(row: Row, other: Row) -> str:
-    """The row's label, with what of its work the other one does not share."""
-    parts = []
-    for column, name in (("n", "N="), ("distribution", ""), ("beta", "beta="), ("source_c", "C ")):
-        value = row.values[column]
-        if value != other.values[column] and value != "":
-            parts.append(f"{name}{value:g}" if column == "beta" else f"{name}{value}")
-    return f"{row.label} ({', '.join(parts)})" if parts else row.label
 
 
 @register
@@ -185,9 +169,12 @@ def some_deeper_is_slower(evidence: Evidence, *, among: Selector, stages: list[i
         ]
         slower = [index for index, ratio in enumerate(ratios) if ratio.decided == "slower"]
         worst = min(range(len(pairs)), key=lambda index: ratios[index].value)
+        unsure = sum(ratio.span is None for ratio in ratios)
+        few = f" ({unsure} have too few rounds for a corrected interval)" if unsure else ""
         text = (
-            f"S={stages[-1]} is slower than S={stages[0]} for {len(slower)} of {len(pairs)} "
-            f"kernels, most for {pairs[worst][1].label}: {_change(ratios[worst])}"
+            f"S={stages[-1]} is surely slower than S={stages[0]} for {len(slower)} of {len(pairs)} "
+            f"kernels{few}; the worst change is that of {pairs[worst][1].label}, "
+            f"{ratios[worst].change()}"
         )
         none_is = all(ratio.decided == "faster" for ratio in ratios)
         return Part(True if slower else False if none_is else None, text)
@@ -225,11 +212,15 @@ def occupancy_is_not_speed(evidence: Evidence, *, among: Selector) -> Finding:
         if len(set(shares)) < 2:
             return None
         top, fullest = rows[0], rows[shares.index(max(shares))]
-        text = f"{top.label} is fastest with {shares[0]:.1%} occupancy ({top.tflops:.1f} TFLOPS)"
+        text = (
+            f"{top.label} is fastest with {percent(shares[0])} occupancy ({top.tflops:.1f} TFLOPS)"
+        )
         if shares[0] == max(shares):
             return Part(False, f"{text}, the highest")
         ratio = ratio_of(top, fullest, evidence.comparisons)
-        text += f"; {fullest.label} has {max(shares):.1%} and {fullest.tflops:.1f}, {ratio.text()}"
+        text += (
+            f"; {fullest.label} has {percent(max(shares))} and {fullest.tflops:.1f}, {ratio.text()}"
+        )
         return Part(ratio.decided == "faster", text)
 
     return by_regime(judge, exists=True)

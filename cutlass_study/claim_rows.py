@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm as normal
 
-from cutlass_study.claim_tests import Evidence, Finding, Selector, Span
+from cutlass_study.claim_tests import Evidence, Finding, Selector, Span, change
 from cutlass_study.config import UsageError
 from cutlass_study.records import RESULT_COLUMNS, Regime, Sample
 from cutlass_study.stats import CONFIDENCE, Ratios, median_interval, paired_ratios, valid
@@ -94,6 +94,16 @@ class Row:
         return " ".join(parts)
 
 
+def named(row: Row, other: Row) -> str:
+    """The row's label, with what of its work the other one does not share."""
+    parts = []
+    for column, name in (("n", "N="), ("distribution", ""), ("beta", "beta="), ("source_c", "C ")):
+        value = row.values[column]
+        if value != other.values[column] and value != "":
+            parts.append(f"{name}{value:g}" if column == "beta" else f"{name}{value}")
+    return f"{row.label} ({', '.join(parts)})" if parts else row.label
+
+
 def check_selector(selector: Selector) -> None:
     """Raise UsageError for a column that results don't have."""
     unknown = sorted(set(selector) - {*RESULT_COLUMNS, "extent"})
@@ -162,6 +172,14 @@ class Ratio:
             return ""
         return "faster" if self.span.low > 1 else "slower" if self.span.high < 1 else ""
 
+    def change(self) -> str:
+        """`−2.0 % [−2.4 %, −1.6 %], unpaired`: the ratio as a change."""
+        note = "" if self.how == "paired" else f", {self.how}"
+        if self.span is None:
+            return f"{change(self.value - 1)}{note}"
+        low, high = change(self.span.low - 1), change(self.span.high - 1)
+        return f"{change(self.value - 1)} [{low}, {high}]{note}"
+
     def text(self, digits: int = 3) -> str:
         note = "" if self.how == "paired" else f", {self.how}"
         if self.span is None:
@@ -193,6 +211,20 @@ def ratio_of(row: Row, reference: Row, comparisons: int) -> Ratio:
     if not len(a) or not len(b):
         return Ratio(row.tflops / reference.tflops, None, "unpaired")
     return Ratio(float(np.median(a) / np.median(b)), _quotient_span(a, b, error), how)
+
+
+def sampled_ratio(row: Row, reference: Row, quantity: str, comparisons: int) -> Ratio | None:
+    """`row` over `reference` in a field of their samples, unpaired; None if one has no value."""
+    a, b = _sampled(row, quantity), _sampled(reference, quantity)
+    if not len(a) or not len(b):
+        return None
+    error = (1 - CONFIDENCE) / max(comparisons, 1)
+    return Ratio(float(np.median(a) / np.median(b)), _quotient_span(a, b, error), "unpaired")
+
+
+def _sampled(row: Row, quantity: str) -> Ratios:
+    values = (getattr(sample, quantity) for sample in valid(row.samples()))
+    return np.array([value for value in values if value])
 
 
 def _quotient_span(a: Ratios, b: Ratios, error: float) -> Span | None:
@@ -230,7 +262,8 @@ def by_regime(judge: Callable[[Regime], Part | None], *, exists: bool = False) -
     """One finding from both regimes: a claim made without conditions must hold in each.
 
     With `exists` it says that something occurs, so one regime is enough. A regime that can't tell
-    counts neither way; `judge` gives None where nothing is recorded.
+    counts neither way: the verdict rests on the other one, and the text says so. `judge` gives None
+    where nothing is recorded.
     """
     parts = {regime: part for regime in REGIMES if (part := judge(regime))}
     if not parts:
@@ -238,7 +271,9 @@ def by_regime(judge: Callable[[Regime], Part | None], *, exists: bool = False) -
     text = "; ".join(f"{regime}: {part.text}" for regime, part in parts.items())
     told = [part.holds for part in parts.values() if part.holds is not None]
     if not told:
-        return Finding(None, text, "the interval includes a tie: measure more rounds")
+        return Finding(None, text, "no regime can tell: measure more rounds")
+    for regime, part in parts.items():
+        text += f"; the {regime} regime can't tell" if part.holds is None else ""
     if exists:
         return Finding(any(told), text)
     if len(set(told)) > 1:

@@ -7,7 +7,15 @@ from typing import Any
 import pandas as pd
 
 from cutlass_study.claim_rows import select
-from cutlass_study.claim_tests import Evidence, Finding, Selector, listed, printed, register
+from cutlass_study.claim_tests import (
+    Evidence,
+    Finding,
+    Selector,
+    listed,
+    percent,
+    printed,
+    register,
+)
 from cutlass_study.config import parse_shape
 from cutlass_study.gpus import limits_of
 from cutlass_study.occupancy import ctas_by_shared_memory
@@ -122,7 +130,7 @@ def occupancy_explains(
         return Finding(None, "", NO_STATIC)
     shares = [float(row["occupancy"]) for row in rows]
     warps = [int(row["ctas_per_sm"]) * int(row["threads"]) // 32 for row in rows]
-    percents = [f"{share:.1%}" for share in shares]
+    percents = [percent(share) for share in shares]
     contrast = [int(row["ctas_per_sm"]) for row in beside]
     text = (
         f"{_subject(kernel)} keeps {listed(warps)} warps per SM ({listed(percents)}"

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cutlass_study.config import UsageError
+from cutlass_study.records import DeviceRecord
 from cutlass_study.study_data import StudyData
 
 Selector = Mapping[str, Any]  # column of records.RESULT_COLUMNS (or `extent`) → wanted value
@@ -29,6 +30,10 @@ class Evidence:
     measured: tuple[StudyData, ...]
     static: StudyData | None
     comparisons: int = 1
+
+    @property
+    def device(self) -> DeviceRecord | None:
+        return self.measured[0].device if self.measured else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,28 +72,39 @@ class Span:
         return Span(min(corners), max(corners))
 
 
-_PRINTED = re.compile(r"([+-]?)(\d[\d,]*)(?:\.(\d+))?(%?)")
+_PRINTED = re.compile(r"([+-]?)(\d[\d,]*)(?:\.(\d+))?( ?%)?")
 
 
 def printed(text: str) -> Span:
     """What a number as printed stands for: half a unit of its last digit either way.
 
-    `31.9` → 31.85 to 31.95, `1.3%` → 0.0125 to 0.0135, `8,657,043,456` → itself ± 0.5. Raises
+    `31.9` → 31.85 to 31.95, `1.3 %` → 0.0125 to 0.0135, `8,657,043,456` → itself ± 0.5. Raises
     UsageError for what is no such number.
     """
     match = _PRINTED.fullmatch(text.strip().replace("−", "-"))
     if match is None:
-        raise UsageError(f"'{text}' is no number as a document prints it, such as 31.9 or 1.3%")
-    sign, whole, decimals, percent = match.groups()
+        raise UsageError(f"'{text}' is no number as a document prints it, such as 31.9 or 1.3 %")
+    sign, whole, decimals, unit = match.groups()
     value = float(f"{sign}{whole.replace(',', '')}.{decimals or '0'}")
     half = 0.5 * 10.0 ** -len(decimals or "")
-    scale = 0.01 if percent else 1.0
+    scale = 0.01 if unit else 1.0
     return Span((value - half) * scale, (value + half) * scale)
 
 
-def percent(value: float, digits: int = 1) -> str:
-    """`+4.0 %`: a change as a share, with its sign."""
-    return f"{100 * value:+.{digits}f} %"
+def number(value: float, form: str = "g") -> str:
+    """A number that can be negative, formatted by `form`, with the sign −."""
+    return format(value, form).replace("-", "−")
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """`52.7 %`: a share."""
+    return f"{number(100 * share, f'z.{digits}f')} %"
+
+
+def change(share: float, digits: int = 1) -> str:
+    """`+4.0 %`: a change as a share, with its sign; `0.0 %` has none."""
+    sign = "+" if round(100 * share, digits) > 0 else ""
+    return f"{sign}{percent(share, digits)}"
 
 
 def listed(parts: Sequence[object]) -> str:

@@ -18,6 +18,7 @@ from cutlass_study import (  # noqa: F401 - importing a module registers its tes
     claim_device,
     claim_lecture,
     claim_measured,
+    claim_power,
     claim_static,
 )
 from cutlass_study.claim_rows import NO_DATA, REGIMES, check_selector
@@ -270,15 +271,17 @@ def _for_device(claim: Claim, finding: Finding, evidence: Evidence) -> Finding:
     if not finding.text:
         extra = f"; {finding.reason}" if finding.reason and finding.reason != needs else ""
         return Finding(None, "", needs + extra)
-    would = {True: "there it holds", False: "there it does not hold", None: "no verdict there"}
+    would = {
+        True: "on this GPU it holds",
+        False: "on this GPU it does not hold",
+        None: "no verdict on this GPU",
+    }
     here = f"On {name} the same test gives: {finding.text} ({would[finding.holds]})"
     return Finding(None, here, needs)
 
 
 def _device_name(evidence: Evidence) -> str:
-    if not evidence.measured or evidence.measured[0].device is None:
-        return ""
-    return evidence.measured[0].device.name
+    return evidence.device.name if evidence.device else ""
 
 
 def counts(verdicts: Sequence[Verdict]) -> dict[Outcome, int]:

@@ -39,11 +39,23 @@ def _legend(figure: Any, axes: Any, columns: int = 4) -> None:
     figure.legend(handles, names, loc="outside lower center", ncols=columns)
 
 
+INPUT_PANELS = (  # column, axis title, what the caption says of it
+    ("tflops", "TFLOPS", ""),
+    ("sm_clock_mhz", "SM clock [MHz]", " The clock is the delivered one."),
+    (
+        "power_w",
+        "power [W]",
+        " Power is what NVML reports, and not drawn for bursts: there it averages over the idle "
+        "gaps and is no measure of the kernel.",
+    ),
+)
+
+
 def inputs(data: StudyRecords) -> Figure:
-    """TFLOPS, delivered clock and power by distribution, a column per regime."""
+    """TFLOPS and delivered clock by distribution, a column per regime; power when sustained."""
     frame = frames.inputs(data)
-    panels = [("tflops", "TFLOPS"), ("sm_clock_mhz", "SM clock [MHz]"), ("power_w", "power [W]")]
-    panels = [panel for panel in panels if frame[panel[0]].notna().any()]
+    frame["power_w"] = frame["power_w"].where(frame["regime"] != "burst")
+    panels = [panel for panel in INPUT_PANELS if frame[panel[0]].notna().any()]
     regimes = list(frame["regime"].unique())
     figure = new_figure(PAGE_INCHES, 1.1 + 1.5 * len(panels))
     grid = figure.subplots(len(panels), len(regimes), squeeze=False, sharex=True, sharey="row")
@@ -52,17 +64,32 @@ def inputs(data: StudyRecords) -> Figure:
     for column, regime in enumerate(regimes):
         rows = frame[frame["regime"] == regime]
         rows = rows.assign(place=rows["distribution"].map(order.index))
-        for axes, (value, title) in zip(grid[:, column], panels, strict=True):
+        known = [place for place, (value, *_) in enumerate(panels) if rows[value].notna().any()]
+        for place, (value, title, _) in enumerate(panels):
+            axes = grid[place, column]
+            if place not in known:
+                axes.set_axis_off()
+                continue
+            leftmost = not any(other.axison for other in grid[place, :column])
+            axes.tick_params(labelleft=leftmost, labelbottom=place == known[-1])
             seaborn.lineplot(
                 rows, x="place", y=value, hue="label", style="label", **looks(levels), ax=axes
             )
             axes.get_legend().remove()
             axes.set_xticks(range(len(order)), order)
             axes.set_xlabel("")
-            axes.set_ylabel(title)
+            axes.set_ylabel(title, visible=leftmost)
         grid[0, column].set_title(f"{regime} regime")
-    _legend(figure, grid[0, 0], 2)
-    caption = tables.inputs(data).caption + " Axes do not start at zero."
+    free = [axes for axes in grid.flat if not axes.axison]
+    if free:  # the legend fills the hole
+        free[0].legend(*grid[0, 0].get_legend_handles_labels(), loc="center")
+    else:
+        _legend(figure, grid[0, 0], 2)
+    caption = (
+        f"Effect of the input values. {tables.about(data)}; {' and '.join(regimes)} regime. "
+        "Markers: medians; all of a regime were measured in the same interleaved rounds."
+        f"{''.join(note for *_, note in panels)} Axes do not start at zero."
+    )
     return Figure("inputs", figure, caption)
 
 
@@ -98,7 +125,13 @@ def alphabeta(data: StudyRecords) -> Figure:
     axes.invert_yaxis()
     axes.set_xlabel("extra time [%]")
     _legend(figure, axes)
-    return Figure("alphabeta", figure, tables.alphabeta(data).caption)
+    caption = (
+        f"Cost of C. {tables.about(data)}; {' and '.join(regimes)} regime. Markers: extra time, "
+        "median within rounds; bars: 95 % bootstrap interval. beta=1: against the same kernel with "
+        "beta=0. C present, beta=0: with a C that is not read, against the same kernel without "
+        "one. cuBLAS adds in place."
+    )
+    return Figure("alphabeta", figure, caption)
 
 
 def cache(data: StudyRecords) -> Figure:

@@ -84,7 +84,7 @@ def alphabeta(data: StudyData) -> Tree:
     """The cost of a C and of β=1 for each kernel, beside what reading C alone would take."""
     frame = frames.alphabeta(data)
     bandwidth = next(
-        (c["value"] for c in data.summary.get("ceilings", []) if c["name"] == "dram_copy"), None
+        (c["value"] for c in data.summary.get("ceilings", []) if c["name"] == "dram_read"), None
     )
     added = frame[frame["moved_bytes"] > frame["reference_moved_bytes"]]
     extra = (added["moved_bytes"] - added["reference_moved_bytes"]).max()

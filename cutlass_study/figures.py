@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import seaborn
 
@@ -44,6 +45,7 @@ INTERVAL_NOTE = (
     "TFLOPS."
 )
 EFFECT_ROWS = 30
+NAMED_ROWS = 2  # so many rows a caption names; more it counts
 
 
 def pipeline_depth(view: StudyView, regime: str) -> Figure:
@@ -70,11 +72,12 @@ def pipeline_depth(view: StudyView, regime: str) -> Figure:
     panels[0].set_ylim(0, 1.06 * max(levels))
     caption = (
         f"Throughput over pipeline depth S. {view.title}; {regime} regime. Each point is the best "
-        f"of its tile and S over every other axis. {INTERVAL_NOTE} "
+        "of its tile and S over every other axis; points of one S are shifted sideways so that "
+        f"they do not cover each other. {INTERVAL_NOTE} "
         f"Configurations shown from: {count_states(_tiled(view, regime))}."
     )
     if left_out:
-        caption += f" {left_out} slower tiles are in the table only."
+        caption += f" {left_out} slower tiles are not drawn."
     return Figure("pipeline_depth", figure, caption)
 
 
@@ -172,36 +175,49 @@ def ranking(view: StudyView) -> Figure:
     if rows.empty:
         raise NothingToShow("no configuration has a ratio to cuBLAS")
     top = rows.sort_values("ratio_to_cublas", kind="stable").iloc[-RANKED_ROWS:]
+    twice = _measured_twice(view, top)
     figure = new_figure(PAGE_INCHES, 1.2 + 0.2 * len(top))
     axes = figure.subplots()
-    shifts = (0.17, -0.17) if len(view.regimes) > 1 else (0.0,)
-    for name, shift in zip(view.regimes, shifts, strict=True):
-        _forest(axes, view.at(name), top, shift)
+    for name, shift in zip(view.regimes, (0.17, -0.17), strict=False):
+        off = shift * top["name"].isin(twice["name"]).to_numpy()
+        places = dict(zip(top["name"], np.arange(len(top)) + off, strict=True))
+        _forest(axes, view.at(name), places, hollow=shift < 0)
     axes.axvline(1, color="black", linewidth=1, linestyle=(0, (6, 2)))
     axes.set_yticks(range(len(top)), top["label"])
     axes.set_ylim(-0.6, len(top) - 0.4)
     axes.set_xlabel("throughput relative to cuBLAS (dashed line = cuBLAS)")
     _right_column(axes, [f"{value:.1f}" for value in top["tflops"]], f"TFLOPS\n({regime})")
-    _family_legend(axes, top, view.regimes)
-    shown = " and ".join(view.regimes)
+    own_twice = (twice["family"] != "cublas").any()
+    _family_legend(axes, top, view.regimes if own_twice else ())
     caption = (
-        f"Ranked configurations. {view.title}. The {len(top)} fastest of {len(rows)} measured in "
-        f"the {regime} regime ({count_states(view.at(regime))}), ranked by it; markers: median "
-        f"within-round ratio to cuBLAS, {shown}; bars: 95 % bootstrap interval."
+        f"Ranked configurations. {view.title}. The {len(top)} best of {len(rows)} measured in the "
+        f"{regime} regime ({count_states(view.at(regime))}), ordered by the median ratio to cuBLAS "
+        "within rounds. Markers: that ratio; bars: its 95 % bootstrap interval."
     )
+    if len(twice):
+        which = "every row" if len(twice) == len(top) else f"{len(twice)} of these rows"
+        if len(twice) <= NAMED_ROWS:
+            which = f"{' and '.join(twice['label'])} alone"
+        caption += f" Hollow, lower: {view.regimes[1]} regime, measured for {which}."
     return Figure("ranking", figure, caption)
 
 
-def _forest(axes: Any, rows: pd.DataFrame, top: pd.DataFrame, shift: float) -> None:
-    """Ratios of one regime, `shift` rows off the middle; the second regime is hollow."""
-    hollow = shift < 0
-    positions = {name: place for place, name in enumerate(top["name"])}
-    shown = rows[rows["name"].isin(list(positions)) & rows["ratio_to_cublas"].notna()]
+def _measured_twice(view: StudyView, top: pd.DataFrame) -> pd.DataFrame:
+    """Those of the ranked rows that have a ratio in the second regime too."""
+    if len(view.regimes) < 2:
+        return top.iloc[:0]
+    rows = view.at(view.regimes[1])
+    return top[top["name"].isin(rows.loc[rows["ratio_to_cublas"].notna(), "name"])]
+
+
+def _forest(axes: Any, rows: pd.DataFrame, places: dict[str, float], *, hollow: bool) -> None:
+    """Ratios of one regime, of the rows named in `places` and at that height."""
+    shown = rows[rows["name"].isin(list(places)) & rows["ratio_to_cublas"].notna()]
     for family, points in shown.groupby("family"):
         colour, marker, _ = FAMILY_LINES["cublas_lt" if family == "cublas" else str(family)]
         axes.errorbar(
             points["ratio_to_cublas"],
-            [positions[name] + shift for name in points["name"]],
+            [places[name] for name in points["name"]],
             xerr=[
                 (points["ratio_to_cublas"] - points["ratio_low"]).clip(lower=0),
                 (points["ratio_high"] - points["ratio_to_cublas"]).clip(lower=0),
@@ -232,13 +248,13 @@ def _right_column(axes: Any, texts: list[str], heading: str) -> None:
 
 
 def _family_legend(axes: Any, top: pd.DataFrame, regimes: tuple[str, ...]) -> None:
+    """Families and, if any are given, regimes."""
     for family in dict.fromkeys(top["family"]):
         colour, marker, _ = FAMILY_LINES["cublas_lt" if family == "cublas" else str(family)]
         title = "cuBLASLt best" if family == "cublas" else FAMILY_TITLES[str(family)]
         axes.plot([], [], color=colour, marker=marker, linestyle="none", label=title)
-    if len(regimes) > 1:
-        for regime, face in zip(regimes, ("#777777", "white"), strict=False):
-            axes.plot(
-                [], [], "h", color="#777777", markerfacecolor=face, linestyle="none", label=regime
-            )
+    for regime, face in zip(regimes, ("#777777", "white"), strict=False):
+        axes.plot(
+            [], [], "h", color="#777777", markerfacecolor=face, linestyle="none", label=regime
+        )
     axes.figure.legend(loc="outside lower center", ncols=6, columnspacing=1.2)

@@ -190,6 +190,8 @@ def _scale(figure: Any, panels: list[Panel], norm: Normalize) -> None:
     bar = figure.colorbar(mappable, ax=[panel.axes for panel in panels], aspect=30, pad=0.02)
     bar.set_label("TFLOPS")
     bar.outline.set_visible(False)
+    bar.solids.set_rasterized(False)  # else the one picture of pixels in a page of lines
+    bar.solids.set_edgecolor("face")  # no hairlines between the shades
 
 
 def feasibility_map(view: StudyView) -> Figure:

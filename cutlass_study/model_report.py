@@ -17,6 +17,7 @@ from cutlass_study.style import Figure, save, styled
 from cutlass_study.views import NothingToShow
 
 Tree = dict[str, Any]
+LONG_ROWS = 20  # of a table that may break over pages
 IN_PAPER = (model_tables.document_depth_model, model_tables.parameters)  # the others are wide
 
 
@@ -64,7 +65,8 @@ def _tables(report: ModelReport, folder: Path) -> list[Tree]:
         except NothingToShow:
             continue
         table_formats.save(table, folder)
-        found.append({"file": f"{table.name}.typ", "caption": table.caption})
+        long = len(table.frame) > LONG_ROWS
+        found.append({"file": f"{table.name}.typ", "caption": table.caption, "long": long})
     return found
 
 
@@ -76,10 +78,10 @@ def section(data: StudyData, folder: Path) -> Tree:
         "kappa": f"{document.kappa:.2f}",
         "kappa_low": f"{document.kappa_low:.2f}",
         "kappa_high": f"{document.kappa_high:.2f}",
-        "asymptote": f"{document.asymptote_tflops:.0f}",
+        "asymptote": f"{document.asymptote_tflops:.1f}",
         "s2": f"{document.s2_tflops:.1f}",
         "finding": document.finding,
-        "caps": [cap.finding for cap in report.occupancy_caps],
+        "cap": report.occupancy_caps[1].finding,  # by the true CTAs; the other says less
         "physical": [_physical(r) for r in report.results if r.model == PHYSICAL],
         "notes": list(report.notes),
         "figures": _figures(report, data, folder),

@@ -19,7 +19,9 @@ def ratio_percent(ratio: Any, digits: int = 1) -> str | None:
     """A ratio as signed percent: 1.013 → `+1.3 %`."""
     if ratio is None or pd.isna(ratio):
         return None
-    return f"{100 * (float(ratio) - 1):+.{digits}f} %".replace("-", "−")
+    percent = round(100 * (float(ratio) - 1), digits)
+    sign = "+" if percent > 0 else "−" if percent < 0 else ""
+    return f"{sign}{abs(percent):.{digits}f} %"
 
 
 def ratio_interval(low: Any, high: Any) -> str | None:

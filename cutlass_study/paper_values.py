@@ -17,6 +17,7 @@ from cutlass_study.study_data import StudyData
 from cutlass_study.views import NothingToShow, StudyView, make_views
 
 Tree = dict[str, Any]
+MMA = "mma_f32"  # the benchmark of `mma.sync` with FP32 accumulators
 STUDY_TILES = ("256x128x32", "128x128x32")  # of the primary document
 MIB = 2**20
 
@@ -63,11 +64,26 @@ def ceilings(data: StudyData) -> list[Tree]:
     return rows
 
 
-def _row(row: Any) -> Tree:
+def _mma_rate(data: StudyData) -> float | None:
+    """FLOP/clk/SM of `mma.sync` with FP32 accumulators in a loop of nothing else, if measured."""
+    found = (c["flop_per_clk_sm"] for c in data.summary.get("ceilings", []) if c["name"] == MMA)
+    return next(found, None)
+
+
+def _own_share(row: Any, mma_rate: float | None) -> str | None:
+    """Percent of what its own instruction can do, for kernels of `mma.sync`."""
+    rate = row.get("flop_per_clk_sm")
+    if not mma_rate or rate is None or row["family"] not in ("sm80", "wmma"):
+        return None
+    return number(100 * rate / mma_rate, 1)
+
+
+def _row(row: Any, mma_rate: float | None) -> Tree:
     return {
         "label": str(row["label"]),
         "name": str(row["name"]),
         "tflops": number(row["tflops"], 1),
+        "own_share": _own_share(row, mma_rate),
         "ratio": ratio_percent(row["ratio_to_cublas"]),
         "interval": ratio_interval(row["ratio_low"], row["ratio_high"]),
         "clock": number(row["sm_clock_mhz"], 0),
@@ -79,11 +95,11 @@ def _row(row: Any) -> Tree:
     }
 
 
-def _best(rows: pd.DataFrame, **wanted: str) -> Tree | None:
+def _best(rows: pd.DataFrame, mma_rate: float | None, **wanted: str) -> Tree | None:
     for column, value in wanted.items():
         rows = rows[rows[column] == value]
     rows = rows.sort_values("tflops", ascending=False)
-    return _row(rows.iloc[0]) if len(rows) else None
+    return _row(rows.iloc[0], mma_rate) if len(rows) else None
 
 
 def depth(view: StudyView, regime: str, tile: str) -> Tree | None:
@@ -151,10 +167,10 @@ def _clocks(view: StudyView, regime: str) -> Tree | None:
     }
 
 
-def _block_s(view: StudyView, regime: str) -> str | None:
-    """Median length of a sample's timed region in seconds."""
+def _block_ms(view: StudyView, regime: str) -> str | None:
+    """Median length of a sample's timed region."""
     samples = view.samples[view.samples["regime"] == regime]
-    return number((samples["time_ms"] * samples["launches"]).median() / 1000, 1)
+    return number((samples["time_ms"] * samples["launches"]).median(), 0)
 
 
 def _half_widths(rows: pd.DataFrame) -> Tree | None:
@@ -170,23 +186,26 @@ def _half_widths(rows: pd.DataFrame) -> Tree | None:
     }
 
 
-def regime(view: StudyView, name: str) -> Tree:
-    """Everything the text says of one regime on the study's problem."""
+def regime(view: StudyView, name: str, mma_rate: float | None = None) -> Tree:
+    """Everything the text says of one regime on the study's problem.
+
+    `mma_rate` in FLOP/clk/SM is what this card's `mma.sync` reached in a loop of nothing else.
+    """
     rows = measured_rows(view, name)
     reference = control(rows)
     return {
         "rows": str(len(rows)),
-        "cublas": _row(reference) if reference is not None else None,
-        "cublas_lt": _best(rows, family="cublas", variant="lt_best"),
-        "sm80": _best(rows, family="sm80"),
-        "sm90": _best(rows, family="sm90"),
-        "wmma_single": _best(rows, family="wmma", variant="single"),
-        "wmma_multistage": _best(rows, family="wmma", variant="multistage"),
+        "cublas": _row(reference, mma_rate) if reference is not None else None,
+        "cublas_lt": _best(rows, mma_rate, family="cublas", variant="lt_best"),
+        "sm80": _best(rows, mma_rate, family="sm80"),
+        "sm90": _best(rows, mma_rate, family="sm90"),
+        "wmma_single": _best(rows, mma_rate, family="wmma", variant="single"),
+        "wmma_multistage": _best(rows, mma_rate, family="wmma", variant="multistage"),
         "depth": [d for tile in STUDY_TILES if (d := depth(view, name, tile)) is not None],
         "widths": _widths(view, name),
         "host": _host(rows),
         "clocks": _clocks(view, name),
-        "block": _block_s(view, name),
+        "block": _block_ms(view, name),
         "half_widths": _half_widths(rows),
     }
 
@@ -195,6 +214,27 @@ def outcomes(results: pd.DataFrame) -> Tree:
     """How many configurations ended how."""
     last = results.drop_duplicates(["name", "distribution", "seed"])
     return {str(name): str(count) for name, count in last["outcome"].value_counts().items()}
+
+
+def no_valid(results: pd.DataFrame) -> list[Tree]:
+    """Where kernels have no valid sample, and whether the power limit is all that was wrong."""
+    rows = results[results["outcome"] == "no_valid_samples"]
+    return [
+        {
+            "problem": f"{m}×{n}×{k}",
+            "rows": str(len(group)),
+            "throttled": bool(group["reason"].str.contains("throttled: sw_power_cap").all()),
+        }
+        for (m, n, k), group in rows.groupby(["m", "n", "k"])
+    ]
+
+
+def driver_ctas(results: pd.DataFrame) -> Tree:
+    """How often the CUDA driver counts as many CTAs per SM as the toolkit."""
+    rows = results.drop_duplicates(["name", "distribution", "seed"])
+    rows = rows[rows["driver_ctas_per_sm"].notna()]
+    agree = int((rows["driver_ctas_per_sm"] == rows["ctas_per_sm"]).sum())
+    return {"rows": str(len(rows)), "agree": str(agree)}
 
 
 def _static_rows(static: StudyData, arch: str) -> Iterable[Tree]:
@@ -234,8 +274,10 @@ def values(data: StudyData, static: StudyData | None) -> Tree:
         "samples": str(len(data.samples)),
         "rows": str(data.results["name"].nunique()),
         "outcomes": outcomes(data.results),
+        "no_valid": no_valid(data.results),
+        "driver_ctas": driver_ctas(data.results),
         "builds": data.summary.get("builds", []),
         "runs": data.summary.get("runs", []),
-        "regimes": {name: regime(view, name) for name in view.regimes},
+        "regimes": {name: regime(view, name, _mma_rate(data)) for name in view.regimes},
         "static": {arch: list(_static_rows(static, arch)) for arch in archs} if static else None,
     }

@@ -54,7 +54,7 @@ def draw(repeat: Repeat, name: str = "repeatability") -> Figure:
         f"{LABELS} {also_changed(repeat)}"
     )
     if left_out:
-        caption += f" {left_out} configurations that differ less are in the table only."
+        caption += f" {left_out} configurations that differ less are not drawn."
     return Figure(name, figure, caption.strip())
 
 

@@ -33,7 +33,7 @@ from cutlass_study.views import (
     stage_key,
 )
 
-RESOURCE_ROWS = 45
+RESOURCE_ROWS = 48
 _KIB = 1024
 
 
@@ -92,7 +92,7 @@ def resources(view: StudyView, family: str) -> Figure:
     panels[0].set_ylim(len(table) - 0.4, -0.6)
     for axes in panels:
         axes.grid(axis="y", visible=False)
-    cut = f" {dropped} further rows are in the table only." if dropped else ""
+    cut = f" {dropped} further rows are not drawn." if dropped else ""
     caption = (
         f"Resources of {FAMILY_TITLES[family]} kernels on {view.arch}, as compiled, by tile and "
         f"stages S; {view.problem}. Markers and bars: the largest value; a line spans kernels "

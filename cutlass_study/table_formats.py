@@ -67,6 +67,9 @@ _HEADINGS: tuple[tuple[str, str, str], ...] = (
     ("ctas_per_sm", "CTAs/SM", ".0f"),
     ("occupancy", "occupancy", ".1%"),
     ("extent", "N", ".0f"),
+    ("value", "value", ".4g"),
+    ("low", "low", ".4g"),
+    ("high", "high", ".4g"),
     ("not_measured", "not measured", ".0f"),
     ("kappa", "κ", ".2f"),
     ("asymptote_tflops", "asymptote [TFLOPS]", ".0f"),
@@ -245,14 +248,20 @@ def to_typst(table: Table) -> str:
     def line(cells: list[Any]) -> str:
         return ", ".join(typst_text(str(cell)) for cell in cells)
 
+    for column, is_number in zip(frame.columns, _numeric(frame), strict=True):
+        if is_number:
+            frame[column] = frame[column].replace("", "–")
     rows = [f"  {line(row)}," for row in frame.to_numpy().tolist()]
+    thick, thin = "  table.hline(stroke: 0.8pt),", "  table.hline(stroke: 0.4pt),"
     head = [
         "#table(",
         f"  columns: {len(frame.columns)},",
         f"  align: ({aligns},),",
+        thick,
         f"  table.header({line(list(frame.columns))}),",
+        thin,
     ]
-    return "\n".join([*head, *rows, ")", ""])
+    return "\n".join([*head, *rows, thick, ")", ""])
 
 
 WRITERS: dict[str, Callable[[Table], str]] = {

@@ -95,15 +95,16 @@ def drift(view: StudyView) -> Figure:
     regimes = sorted(samples["regime"].unique())
     has_power = bool(samples["power_w"].notna().any())
     figure = new_figure(PAGE_INCHES, 5.0 if has_power else 3.8)
-    grid = figure.subplots(
-        3 if has_power else 2, len(regimes), squeeze=False, sharex="col", sharey="row"
-    )
+    grid = figure.subplots(3 if has_power else 2, len(regimes), squeeze=False, sharex="col")
+    for axes in grid[2:, 1:].flat:
+        axes.sharey(grid[2, 0])
     for column, regime in enumerate(regimes):
         _drift_column(grid[:, column], samples[samples["regime"] == regime])
         grid[0, column].set_title(f"{regime} regime")
         grid[-1, column].set_xlabel("round")
-    for axes, label in zip(grid[:, 0], ("TFLOPS", "SM clock [MHz]", "power [W]"), strict=False):
-        axes.set_ylabel(label)
+    for row, label in zip(grid, ("TFLOPS", "SM clock [MHz]", "power [W]"), strict=False):
+        for place, axes in enumerate(row):
+            axes.set_ylabel("" if place else label)
     handles, labels = grid[0, 0].get_legend_handles_labels()
     more = grid[1, 0].get_legend_handles_labels()
     figure.legend(handles + more[0], labels + more[1], loc="outside lower center", ncols=4)
@@ -113,7 +114,12 @@ def drift(view: StudyView) -> Figure:
         f"regime. {len(samples)} samples, {rejected} rejected by a filter. The delivered clock is "
         "counted on the GPU during the sample; NVML's is what the driver reports. Axes do not "
         "start at zero."
-    ) + drift_warning(view)
+    )
+    if len(regimes) > 1:
+        caption += " Each regime has its own range of TFLOPS and of clocks."
+    if has_power and "burst" in regimes:
+        caption += " In a burst the power is NVML's average over samples and idle gaps."
+    caption += drift_warning(view)
     return Figure("drift", figure, caption)
 
 

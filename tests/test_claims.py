@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -13,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cutlass_study import claims, space
+from cutlass_study import audit_report, claims, space
 from cutlass_study.claim_arithmetic import kappa_span
 from cutlass_study.claim_formats import to_text
-from cutlass_study.claim_rows import Row, ratio_of, select
-from cutlass_study.claim_tests import Evidence, Span, known_tests, printed
+from cutlass_study.claim_rows import Part, Row, by_regime, ratio_of, select
+from cutlass_study.claim_tests import Evidence, Span, change, known_tests, number, percent, printed
 from cutlass_study.config import GemmConfig, GemmProblem, UsageError
 from cutlass_study.csv_files import csv_bytes
 from cutlass_study.records import RESULT_COLUMNS, SAMPLE_COLUMNS
@@ -108,33 +109,31 @@ def write_folder(
 def made_up(config: GemmConfig, n: int, tflops: float, arch: str, distribution: str, **more):
     problem = GemmProblem(n, n, n, beta=more.pop("beta", 0.0))
     tile = config.threadblock_shape or (1, 1, 1)
-    return synthetic.row(
-        config,
-        problem,
-        arch=arch,
-        distribution=distribution,
-        regime="burst",
-        tflops=tflops,
-        beta=problem.beta,
-        time_ms=problem.flop / tflops / 1e9,
-        host_time_ms=problem.flop / tflops / 1e9 * 1.002,
-        sm_clock_mhz=2600.0,
-        power_w=115.0,
-        peak_share=tflops / 32.0,
-        occupancy=0.25 if tile[0] == 128 else 1 / 6,
-        max_rel_error=1e-5,
-        **more,
-    )
+    usual = {
+        "regime": "burst",
+        "tflops": tflops,
+        "beta": problem.beta,
+        "time_ms": problem.flop / tflops / 1e9,
+        "host_time_ms": problem.flop / tflops / 1e9 * 1.002,
+        "sm_clock_mhz": 2600.0,
+        "power_w": 115.0,
+        "peak_share": tflops / 32.0,
+        "occupancy": 0.25 if tile[0] == 128 else 1 / 6,
+        "max_rel_error": 1e-5,
+    }
+    return synthetic.row(config, problem, arch=arch, distribution=distribution, **(usual | more))
 
 
 def made_up_samples(row: dict, random, rounds: int = 25) -> list[dict]:
     drift = 1 + 0.02 * np.sin(np.arange(rounds) / 4)
     times = row["time_ms"] * drift * (1 + 0.001 * random.standard_normal(rounds))
-    keep = ("name", "arch", "distribution", "seed", "regime", "condition")
+    keep = ("name", "arch", "distribution", "seed", "regime", "condition", "power_w")
+    keep += ("sm_clock_mhz",)
     return [
         {column: row.get(column) for column in keep}
-        | {"round": number, "time_ms": float(time_ms), "launches": 2, "submission": "stream"}
-        for number, time_ms in enumerate(times)
+        | {"round": count, "time_ms": float(time_ms), "launches": 2, "submission": "stream"}
+        | {"throttle_reasons": "sw_power_cap" if row["regime"] == "sustained" and count else ""}
+        for count, time_ms in enumerate(times)
     ]
 
 
@@ -193,7 +192,7 @@ def test_arithmetic_and_static_verdicts_by_value(h200):
     [
         ("ada.ctas_per_sm", ["S=3: 1 (226 registers", "S=4: 1 (226", "registers + shared memory"]),
         ("ada.registers", ["226 and 226", "claimed 64 and 72", "128"]),
-        ("ada.peak", ["30.2 TFLOPS", "2,464 MHz", "30.3 TFLOPS", "105%"]),
+        ("ada.peak", ["30.2 TFLOPS", "2,464 MHz", "30.3 TFLOPS", "105 %"]),
         ("ada.shared_memory", ["73,728 B = 72 KiB", "98,304 B = 96 KiB"]),
         ("ada.two_ctas_fit", ["149,504 B", "102,400"]),
         ("ada.model_kappa", ["κ = 1.96", "1.85 to 2.06", "52.7", "26.6"]),
@@ -202,8 +201,12 @@ def test_arithmetic_and_static_verdicts_by_value(h200):
         ("ada.profiler_kernel_name", ["16×8×16"]),
         ("hopper.tensor_baseline", ["717.5 to 720.9", "no single reference"]),
         ("hopper.register_tiling_gain", ["1.566"]),
+        ("hopper.sm_count", ["NVIDIA H200 has 132 SMs"]),
+        ("hopper.shared_memory", ["shared memory of an SM of sm_90a is 228 KiB"]),
+        ("hopper.shared_memory_reserve", ["for a thread block of sm_90a is 1 KiB"]),
+        ("hopper.threads_per_block", ["largest thread block of sm_90a is 1024 threads"]),
         ("lecture.tile_64", ["8,657,043,456", "15.87596899"]),
-        ("lecture.occupancy", ["37.5%"]),
+        ("lecture.occupancy", ["37.5 %"]),
         ("lecture.compute_bound_tile", ["80.78895"]),
     ],
 )
@@ -220,7 +223,7 @@ def test_ada_measurements_are_not_judged_on_another_gpu(h200):
         assert one.reason == "needs an RTX 4060"
         assert one.evidence.startswith("needs an RTX 4060. On NVIDIA H200 the same test gives: ")
     loss = h200["ada.s4_loss"].evidence
-    assert "burst" in loss and "S=4" in loss and "claimed -2.5%" in loss
+    assert "burst" in loss and "S=4" in loss and "claimed −2.5 %" in loss
 
 
 def test_h100_ratios_are_judged_on_an_h200_but_absolute_speeds_are_not(h200):
@@ -235,6 +238,22 @@ def test_what_was_never_recorded_says_what_to_run(h200):
     assert shapes.verdict in ("not_testable", "reproduced", "contradicted")
     if shapes.verdict == "not_testable":
         assert shapes.reason.startswith("no recorded data: run ")
+
+
+def test_verdicts_are_counted_by_what_decided_them(h200, static):
+    told = audit_report.section(load(ROOT / "paper" / "data" / "h200"), static, ROOT)
+
+    def count(verdict: str, *kinds: str) -> str:
+        return str(sum(one.verdict == verdict and one.kind in kinds for one in h200.values()))
+
+    assert told["total"] == str(len(h200))
+    for verdict in ("reproduced", "contradicted"):
+        assert told[f"measured_{verdict}"] == count(verdict, "measured")
+        assert told[f"computed_{verdict}"] == count(verdict, "arithmetic", "static")
+    assert told["computed_contradicted"] == str(len(FIXED_CONTRADICTED))
+    parts = [int(told[f"{how}_{what}"]) for how in ("measured", "computed") for what in
+             ("reproduced", "contradicted")]  # fmt: skip
+    assert sum(parts) + int(told["not_testable"]) == len(h200)
 
 
 # --- an RTX 4060 ------------------------------------------------------------------------------
@@ -262,7 +281,7 @@ def test_an_rtx_4060_that_behaves_as_the_document_says(tmp_path, static):
     ):
         assert found[f"ada.{name}"].verdict == "reproduced", found[f"ada.{name}"]
     assert found["ada.peak_share_measured"].verdict == "contradicted"
-    assert "99.7%" in found["ada.peak_share_measured"].evidence
+    assert "99.7 %" in found["ada.peak_share_measured"].evidence
     assert found["ada.ctas_per_sm"].verdict == "contradicted"
     assert found["ada.tdr"].reason.startswith("no recorded data: run ")
     assert found["hopper.clock_drops"].reason == "needs an H100"
@@ -361,18 +380,133 @@ def test_an_experiment_of_another_device_is_refused(tmp_path, static):
         judged(data, static)
 
 
+UNIFORM = (630.0, 712.0, 1281.0)  # TFLOPS, W and MHz of cuBLAS, sustained
+
+
+@pytest.mark.parametrize(
+    ("integers", "verdict"),
+    [
+        ((720.0, 590.0, 1470.0), "reproduced"),
+        ((720.0, 712.0, 1470.0), "reproduced"),  # both draw the limit
+        ((720.0, 730.0, 1470.0), "contradicted"),  # faster, but for more power
+        ((720.0, 590.0, 1281.0), "contradicted"),  # the clock did not change
+        ((720.0, 590.0, 1290.0), "contradicted"),  # it makes up a small share of the gain
+        ((600.0, 590.0, 1470.0), "contradicted"),  # no gain
+        ((630.1, 590.0, 1470.0), "not_testable"),  # a tie
+    ],
+)
+def test_less_power_is_the_cause_if_the_clock_rises(tmp_path, static, integers, verdict):
+    rows = [sustained("integers", *integers), sustained("uniform", *UNIFORM)]
+    rows.append(sustained("normal", 660.0, 700.0, 1340.0))
+    rows.append(made_up(space.CUBLAS, 8192, 775.0, "sm_90a", "integers"))
+    data = write_folder(tmp_path / "h", {(space.CUBLAS, 8192): 700.0}, H200, extra=rows)
+    found = judged(data, static)["hopper.input_data_power"]
+    assert found.verdict == verdict, found
+    assert f"cuBLAS (integers) drew {integers[1]:.0f} W at {integers[2]:,.0f} MHz" in found.evidence
+    assert "cuBLAS (uniform) drew 712 W at 1,281 MHz" in found.evidence
+    assert "normal" not in found.evidence
+    assert "burst" not in found.evidence
+
+
+def sustained(distribution: str, tflops: float, power_w: float, clock_mhz: float) -> dict:
+    return made_up(
+        space.CUBLAS, 8192, tflops, "sm_90a", distribution,
+        regime="sustained", power_w=power_w, sm_clock_mhz=clock_mhz,
+    )  # fmt: skip
+
+
+def test_inputs_are_compared_with_uniform_ones_and_power_in_the_sustained_regime(tmp_path, static):
+    rows = [sustained(name, *UNIFORM) for name in ("uniform", "normal")]
+    rows += [made_up(space.CUBLAS, 8192, 720.0, "sm_90a", "normal")]
+    for name in ("integers", "zeros"):
+        rows += [
+            made_up(space.CUBLAS, 8192, 775.0, "sm_90a", name),
+            sustained(name, 720, 590, 1470),
+        ]
+    data = write_folder(tmp_path / "h", {(space.CUBLAS, 8192): 700.0}, H200, extra=rows)
+    found = judged(data, static)
+    for name in ("input_data", "input_data_zeros", "input_data_size"):
+        assert found[f"hopper.{name}"].evidence.count("cuBLAS (uniform)") == 2
+        assert "normal" not in found[f"hopper.{name}"].evidence
+    assert "flip" not in found["hopper.input_data_zeros"].statement
+    burst, _, steady = found["hopper.clock_drops"].evidence.partition("; sustained: ")
+    assert burst.endswith("cuBLAS ran at 2,600 of 1,980 MHz")
+    assert steady.startswith(
+        "cuBLAS ran at 1,281 of 1,980 MHz, 712 of 700 W, "
+        "throttle reason sw_power_cap in 24 of 25 samples"
+    )
+
+
+# --- regimes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize("regime", ["burst", "sustained"])
+def test_a_regime_that_cannot_tell_is_named(regime, exists):
+    def judge(this):
+        return Part(None if this == regime else True, "numbers")
+
+    found = by_regime(judge, exists=exists)
+    assert found.holds is True
+    assert found.text == f"burst: numbers; sustained: numbers; the {regime} regime can't tell"
+    both = by_regime(lambda this: Part(True, "numbers"), exists=exists)
+    assert both.text == "burst: numbers; sustained: numbers"
+    neither = by_regime(lambda this: Part(None, "numbers"), exists=exists)
+    assert (neither.holds, neither.reason) == (None, "no regime can tell: measure more rounds")
+
+
+def test_an_undecided_regime_stands_beside_what_the_other_gives_elsewhere(tmp_path, static):
+    """The widths on a card that no document speaks of: too few rounds in the sustained regime."""
+    configs = [(space.sm80(TILE, 3, width), tflops) for width, tflops in ((1, 393.5), (4, 391.9))]
+    rows = [made_up(one, 8192, tflops, "sm_90a", "uniform", regime="sustained")
+            for one, tflops in configs]  # fmt: skip
+    speeds = {(space.sm80(TILE, 3, width), 8192): 440.0 + width for width in (1, 4)}
+    data = write_folder(tmp_path / "h", speeds, H200, extra=rows)
+    few = (data.samples["regime"] == "burst") | (data.samples["round"] < 4)
+    found = judged(replace(data, samples=data.samples[few]), static)["ada.epilogue_width"]
+    assert found.evidence.endswith("; the sustained regime can't tell (on this GPU it holds)")
+
+
+def test_no_sure_loss_is_not_called_one(tmp_path):
+    data = write_folder(tmp_path / "rtx", document_speeds())
+    data = replace(data, samples=data.samples[data.samples["round"] < 4])
+    claim = next(c for c in claims.load_claims(CLAIMS) if c.id == "ada.deeper_not_always_faster")
+    found = known_tests()[claim.test](Evidence((data,), None, 80), **claim.parameters)
+    assert found.holds is None
+    assert (
+        "S=4 is surely slower than S=3 for 0 of 4 kernels (4 have too few rounds for a corrected "
+        "interval); the worst change is that of sm80 128×128×32 S=4 width 4, −1"
+    ) in found.text
+
+
 # --- the parts --------------------------------------------------------------------------------
 
 
 def test_printed_numbers_stand_for_what_rounds_to_them():
     assert printed("31.9") == Span(pytest.approx(31.85), pytest.approx(31.95))
-    assert printed("-2.5%") == Span(pytest.approx(-0.0255), pytest.approx(-0.0245))
+    for text in ("-2.5%", "−2.5 %"):
+        assert printed(text) == Span(pytest.approx(-0.0255), pytest.approx(-0.0245))
     assert printed("8,657,043,456").middle == 8657043456
     for text in ("", "1.3.4", "about 3", "nan", "1e3"):
         with pytest.raises(UsageError, match="no number"):
             printed(text)
     with pytest.raises(UsageError, match="can be 0"):
         printed("1").over(printed("0"))
+
+
+def test_numbers_in_evidence_have_one_style():
+    assert (number(-1234.5, ",.1f"), number(2.5)) == ("−1,234.5", "2.5")
+    assert (percent(0.527), percent(-0.05, 0), percent(1.05, 0)) == ("52.7 %", "−5 %", "105 %")
+    assert (change(0.04), change(-0.0251), change(-0.0001)) == ("+4.0 %", "−2.5 %", "0.0 %")
+
+
+def test_every_evidence_has_that_style(tmp_path, static, h200):
+    rows = [made_up(space.CUBLAS, 8192, 31.5, "sm_89", "integers")]
+    other = judged(write_folder(tmp_path / "rtx", document_speeds(), extra=rows), static)
+    for one in (*h200.values(), *other.values()):
+        text = f"{one.evidence} {one.statement}"
+        assert not re.search(r"\d%", text), one
+        assert not re.search(r"(?<![\w.])-\d|\de-\d", text), one
 
 
 def test_kappa_from_the_document():
@@ -425,6 +559,9 @@ statement = "The ridge is at 20."
 test = "lecture_ridge"
 parameters = { claimed = "20" }
 """
+LIMIT = GOOD.replace("lecture_ridge", "gpu_limit").replace(
+    '{ claimed = "20" }', '{ arch = "sm_89", limit = "no_such", value = 1 }'
+)
 PAIRS = GOOD.replace("lecture_ridge", "one_baseline").replace(
     '{ claimed = "20" }', '{ pairs = [["1.0", "2%"]] }'
 )
@@ -446,6 +583,7 @@ PAIRS = GOOD.replace("lecture_ridge", "one_baseline").replace(
         (GOOD.replace('"4.1"', "4.1"), "of the wrong kind"),
         (PAIRS.replace('"2%"]', '"2%", "3"]'), "which is no list[list[str]]"),
         (PAIRS.replace('"2%"', '"0%"'), "can't be tested with its parameters"),
+        (LIMIT, "the limit 'no_such'; known are smem_per_sm, "),
         ("verdict = 1\n" + GOOD, "unknown key 'verdict'"),
         ("", "no [[claim]] tables"),
         ("claim = 3", "no [[claim]] tables"),

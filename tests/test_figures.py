@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -142,6 +143,7 @@ def test_pdf_fonts_are_embedded_truetype_and_pages_undated(rendered):
             assert b"/CreationDate" not in content
             assert b"/Type3" not in content
             assert b"/FontFile2" in content
+            assert b"/Subtype /Image" not in content, f"{path.name} holds pixels"
 
 
 def test_nothing_is_set_smaller_than_8_points_and_widths_fit_columns(o6):
@@ -155,6 +157,7 @@ def test_nothing_is_set_smaller_than_8_points_and_widths_fit_columns(o6):
             maps.throughput_map(o6, "burst"),
             resource_figures.resources(hopper, "sm90"),
             trends.scaling(hopper),
+            trends.drift(hopper),
         ]
     for figure in drawn:
         assert figure.figure.get_figwidth() in (style.COLUMN_INCHES, style.PAGE_INCHES)
@@ -217,11 +220,89 @@ def test_sizes_without_a_burst_regime_are_hollow_points_of_the_other(hopper_two_
     assert {x for line in hollow for x in line.get_xdata()} == {16384}
     assert "Hollow points (16384): sustained regime" in drawn.caption
 
+    only_hot = results[results["regime"] == "sustained"].assign(**stops)
+    (view,) = make_views(
+        synthetic.Records(hopper_two_regimes.device, only_hot, hopper_two_regimes.samples)
+    )
+    with style.styled():
+        drawn = trends.scaling(view)
+    assert "Hollow" not in drawn.caption, "no point is drawn hollow"
+
     (view,) = make_views(hopper_two_regimes)
     with style.styled():
         drawn = trends.scaling(view)
     assert [axes.get_title() for axes in drawn.figure.axes] == ["burst regime", "sustained regime"]
     assert "Hollow" not in drawn.caption
+
+
+def test_points_beside_each_other_and_tiles_left_out_are_said(hopper_two_regimes):
+    (view,) = make_views(hopper_two_regimes)
+    with style.styled():
+        drawn = figures.pipeline_depth(view, "burst")
+    assert "points of one S are shifted sideways" in drawn.caption
+    for caption in (drawn.caption, resource_figures.resources(view, "sm80").caption):
+        assert "table" not in caption
+
+
+def ranked(records: synthetic.Records, sustained: pd.Series):
+    """The ranking of two-regime records, of whose sustained rows only some were measured."""
+    results = records.results
+    kept = results[(results["regime"] != "sustained") | sustained]
+    (view,) = make_views(synthetic.Records(records.device, kept, records.samples))
+    with style.styled():
+        return figures.ranking(view)
+
+
+def test_the_ranking_says_its_order_and_which_rows_the_second_regime_has(hopper_two_regimes):
+    results = hopper_two_regimes.results
+    cublas = results["family"] == "cublas"
+    alone = ranked(hopper_two_regimes, cublas)
+    assert "ordered by the median ratio to cuBLAS" in alone.caption
+    assert "Hollow, lower: sustained regime, measured for cuBLASLt best alone." in alone.caption
+    assert not {"burst", "sustained"} & set(legend_texts(alone))
+    (axes, *_) = alone.figure.axes
+    places = {y for line in axes.lines for y in line.get_ydata() if line.get_marker() == "s"}
+    assert places == set(range(24)), "rows of one regime lie in the middle"
+
+    every = ranked(hopper_two_regimes, results["regime"] == "sustained")
+    assert "sustained regime, measured for every row." in every.caption
+    assert {"burst", "sustained"} <= set(legend_texts(every))
+    first = ranked(hopper_two_regimes, results["cluster_shape"] == "2x1x1")
+    assert re.search(r"regime, measured for \d+ of these rows\.", first.caption)
+
+    none = ranked(hopper_two_regimes, results["name"] == "")
+    assert "Hollow" not in none.caption
+
+
+def test_drift_has_a_range_for_each_regime(hopper_two_regimes):
+    (view,) = make_views(hopper_two_regimes)
+    with style.styled():
+        drawn = trends.drift(view)
+    burst, sustained, *_, burst_power, sustained_power = drawn.figure.axes
+    assert burst.get_ylim() != sustained.get_ylim()
+    assert burst_power.get_ylim() == sustained_power.get_ylim()
+    labels = [axes.get_ylabel() for axes in drawn.figure.axes]
+    assert labels == ["TFLOPS", "", "SM clock [MHz]", "", "power [W]", ""]
+    assert "Each regime has its own range of TFLOPS and of clocks." in drawn.caption
+    assert "idle gaps" in drawn.caption
+
+
+def test_sizes_where_kernels_have_no_valid_sample_are_left_out_and_named(hopper_two_regimes):
+    results = hopper_two_regimes.results.copy()
+    large = results.index[(results["m"] == 16384) & (results["regime"] == "burst")]
+    results.loc[large[:2], ["outcome", "tflops"]] = ["no_valid_samples", None]
+    unsampled = results.index[results["m"] == 4096][:1]  # of a sweep that was interrupted
+    results.loc[unsampled, ["outcome", "regime", "tflops"]] = ["no_valid_samples", "", None]
+    (view,) = make_views(
+        synthetic.Records(hopper_two_regimes.device, results, hopper_two_regimes.samples)
+    )
+    with style.styled():
+        drawn = trends.scaling(view)
+    burst, sustained = drawn.figure.axes
+    assert max(max(line.get_xdata(), default=0) for line in burst.lines) == 8192
+    assert max(max(line.get_xdata(), default=0) for line in sustained.lines) == 16384
+    named = "Left out: 16384 in the burst regime, where kernels have no valid sample."
+    assert drawn.caption.endswith(named)
 
 
 def test_no_rows_at_all_is_a_message(tmp_path: Path):

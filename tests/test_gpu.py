@@ -57,6 +57,7 @@ from cutlass_study.records import (
     RowOutcome,
 )
 from cutlass_study.results import ResultsStore
+from cutlass_study.rounds import MIN_ROUNDS
 from cutlass_study.space import (
     CUBLAS,
     CUBLAS_LT,
@@ -67,7 +68,7 @@ from cutlass_study.space import (
     square,
     wmma,
 )
-from cutlass_study.sweep import MIN_ROUNDS, Sweep
+from cutlass_study.sweep import Sweep
 from cutlass_study.sweep_options import SweepOptions
 from cutlass_study.tasks import KernelTask, ProblemSetup, Verification
 from cutlass_study.verify import Reference, Verdict, error_factor

@@ -106,10 +106,10 @@ def test_a_card_that_behaves_as_the_worklog_says(tmp_path: Path, apart: bool) ->
         assert found[name].verdict == "reproduced", found[name]
         assert "taken as the same chip as the H100" in found[name].evidence
     assert found["best_tflops"].verdict == "not_testable"
-    assert "there it holds" in found["best_tflops"].evidence
+    assert "on this GPU it holds" in found["best_tflops"].evidence
     threads = found["threads_256"].evidence
     assert "128 threads direct 420.0" in threads and "256 threads direct 407.4" in threads
-    assert "-18.5 %" in found["scaling_cost_size"].evidence
+    assert "−18.5 %" in found["scaling_cost_size"].evidence
 
 
 def test_a_card_that_behaves_otherwise(tmp_path: Path) -> None:

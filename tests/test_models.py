@@ -386,7 +386,7 @@ def test_suggestion_is_mapped_by_tile_cluster_and_nearest_stages(sm90):
 def test_tables_are_full(report):
     made = {make(report).name: to_markdown(make(report)) for make in tables.ALL}
     assert len(made) == len(tables.ALL)
-    assert "1.95577" in made["model_document"]
+    assert "1.956" in made["model_document"]
     assert "nan" not in "".join(made.values()).lower().replace("nvidia", "")
 
 
@@ -399,6 +399,17 @@ def test_figures_are_drawn(data, report):
         assert len(figure.figure.axes) == 2
         assert figure.caption
     assert "Median errors" in drawn[1].caption
+    depth, predictions = (figure.figure for figure in drawn)
+    assert "does not start at zero" in drawn[0].caption
+    assert depth.axes[0].get_ylim() != depth.axes[1].get_ylim()
+    (legend,) = depth.legends
+    assert [text.get_text() for text in legend.get_texts()] == list(figures.DEPTH_LINES)
+    looks = {
+        line.get_label(): (line.get_marker(), line.get_markerfacecolor())
+        for line in predictions.axes[0].lines
+    }
+    assert looks["tile held out"][0] != looks["N held out"][0], "they look alike in grey"
+    assert looks["N held out, extrapolated"] == (looks["N held out"][0], "none")
 
 
 def test_static_data_can_t_be_modelled():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,14 @@ import pandas as pd
 import pytest
 import typst
 
-from cutlass_study import claims, experiment_frames, experiment_report, experiment_values, paper
+from cutlass_study import (
+    claims,
+    experiment_figures,
+    experiment_frames,
+    experiment_report,
+    experiment_values,
+    paper,
+)
 from cutlass_study.conditions import NAMES
 from cutlass_study.config import GemmProblem
 from cutlass_study.experiments import DEFAULT_REGIMES, Name
@@ -28,6 +36,7 @@ from cutlass_study.study_data import (
     StudyData,
     load,
 )
+from cutlass_study.style import styled
 from tests.experiment_lab import (
     H200_KERNELS,
     H200_SCRIPT,
@@ -87,7 +96,7 @@ def bare(folder: Path) -> DeviceRecord:
     return device
 
 
-def only_captions(data: StudyData, folder: Path) -> RenderReport:
+def only_captions(data: StudyData, folder: Path, *, forms: Sequence[str]) -> RenderReport:
     """Stands for drawing the sweep, which is tested elsewhere."""
     folder.mkdir()
     (folder / CAPTIONS).write_text('{"figures": {}, "tables": {}}')
@@ -210,6 +219,18 @@ def test_inputs_are_told_per_regime_and_kernel(printed: Printed, tree: dict[str,
     assert {one["ratio"] for one in cublas["rows"]} == {None}, "the control has no ratio to itself"
 
 
+def test_captions_describe_what_the_figures_show(printed: Printed, tree: dict[str, Any]) -> None:
+    with styled():
+        drawn = experiment_figures.figure(experiment(printed, "inputs"))
+    panels = [axes for axes in drawn.figure.axes if axes.axison]
+    titles = [axes.get_ylabel() for axes in panels if axes.yaxis.label.get_visible()]
+    assert titles == ["TFLOPS", "SM clock [MHz]", "power [W]"]
+    assert len(panels) == 5, "bursts have no power"
+    assert "not drawn for bursts" in tree["inputs"]["figure"]["caption"]
+    for name, column in (("inputs", "Ratio to uniform"), ("alphabeta", "Bytes")):
+        assert column not in tree[name]["figure"]["caption"]
+
+
 def test_scaling_has_costs_intervals_and_bytes(printed: Printed, tree: dict[str, Any]) -> None:
     rows = [row for row in tree["alphabeta"]["rows"] if row["regime"] == "burst"]
     assert [row["added"] for row in rows].count(True) == 3
@@ -225,7 +246,7 @@ def test_scaling_has_costs_intervals_and_bytes(printed: Printed, tree: dict[str,
     assert tree["alphabeta"]["bandwidth"] is None, "the simulated card has no measured peaks"
     own = experiment(printed, "alphabeta")
     known = replace(
-        own, summary=own.summary | {"ceilings": [{"name": "dram_copy", "value": 4000.0}]}
+        own, summary=own.summary | {"ceilings": [{"name": "dram_read", "value": 4000.0}]}
     )
     told = experiment_values.alphabeta(known)
     shares = {row["label"]: row["read_share"] for row in told["rows"] if row["added"]}
@@ -242,7 +263,7 @@ def test_the_checks_of_the_method_are_counted(tree: dict[str, Any]) -> None:
     assert tree["labels"]["level"] == "5 %"
     assert (tree["nvbench"]["agree"], tree["nvbench"]["kernels"]) == (3, 4)
     assert tree["nvbench"]["differences"] == "−1.96 to +0.00 %"
-    assert tree["interleave"]["change"] == "+0.0 %"
+    assert tree["interleave"]["change"] == "0.0 %"
     assert tree["interleave"]["failed"] == []
     ways = {way["name"]: way for way in tree["cache"]["ways"]}
     assert ways["flushed"]["range"].startswith("+5.")

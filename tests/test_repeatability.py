@@ -301,7 +301,7 @@ def test_the_figure_tells_agreement_by_fill_and_counts_it():
     }
     assert faces["agrees"] != "white"
     assert faces["does not agree"] == "white"
-    assert "configurations that differ less are in the table only" in figure.caption
+    assert "configurations that differ less are not drawn" in figure.caption
 
 
 # --- the recorded data ------------------------------------------------------------------------

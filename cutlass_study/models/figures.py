@@ -6,14 +6,24 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from matplotlib.lines import Line2D
 
 from cutlass_study.models.depth import depth_series
 from cutlass_study.models.report import PHYSICAL, ModelReport, ModelResult
 from cutlass_study.models.rows import ModelRows
-from cutlass_study.style import LINES, PAGE_INCHES, Figure, new_figure
+from cutlass_study.style import BLACK, BLUE, LINES, ORANGE, PAGE_INCHES, Figure, new_figure
 from cutlass_study.views import FAMILY_TITLES, NothingToShow, area_key, pretty_shape
 
 SHOWN_TILES = 4
+DEPTH_LINES: dict[str, dict[str, Any]] = {  # what the tiles' colours and dashes leave open
+    "measured": {"color": BLACK, "marker": "o", "linestyle": "none"},
+    "physical model": {"color": BLACK, "linewidth": 1.2},
+    "S/(S+κ)": {"color": "#9A9A9A", "linewidth": 0.7},
+}
+HELD_OUT_POINTS: dict[str, dict[str, Any]] = {  # dark on light and small on large: both show
+    "tile": {"color": BLUE, "marker": "o", "markersize": 4, "zorder": 3},
+    "N": {"color": ORANGE, "marker": "^", "markersize": 7, "zorder": 2},
+}
 
 
 def _fitted(report: ModelReport) -> list[ModelResult]:
@@ -36,19 +46,22 @@ def depth_models(
     """
     found = _fitted(report)
     figure = new_figure(PAGE_INCHES, 3.9)
-    panels = figure.subplots(1, len(found), squeeze=False, sharey=True)[0]
+    panels = figure.subplots(1, len(found), squeeze=False)[0]
     for axes, result in zip(panels, found, strict=True):
         _depth_panel(axes, result, report, intervals or {})
         axes.set_title(FAMILY_TITLES[result.family])
         axes.set_xlabel("pipeline stages S")
     panels[0].set_ylabel("TFLOPS")
-    panels[0].set_ylim(bottom=0)
+    handles = [Line2D([], [], label=label, **look) for label, look in DEPTH_LINES.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
     caption = (
         f"Pipeline depth as measured and as modelled, the {SHOWN_TILES} fastest tiles of each "
         "family at the N with most depths, the other axes as in its fastest kernel. Markers: "
         "measured, with 95 % bootstrap intervals (mostly smaller than the marker); coloured lines: "
         "physical model, clock predicted too; thin grey lines: S/(S+κ) fitted to the same points, "
-        "for sm80 across two different main loops (S=2 has no cp.async)."
+        "for sm80 across two different main loops (S=2 has no cp.async). Where lines "
+        "coincide, as those of a tile and its mirror image may, the thinner lies on top. Each "
+        "panel has its own TFLOPS axis, which does not start at zero."
     )
     return Figure("model_depth", figure, caption)
 
@@ -67,20 +80,21 @@ def _depth_panel(
         if c.family == result.family and c.with_s2 and c.free_parameters == 2 and c.kappa
     }  # fmt: skip
     assert result.fitted is not None
-    for tile, (colour, marker, dashes) in zip(sorted(fastest, key=area_key), LINES, strict=False):
+    looks = zip(sorted(fastest, key=area_key), LINES, strict=False)
+    for place, (tile, (colour, marker, dashes)) in enumerate(looks):
         rows = long[tile]
         if tile in curves:
             fine = np.linspace(rows.stages.min(), rows.stages.max(), 40)
-            axes.plot(fine, curves[tile].predict(fine), color="#9A9A9A", linewidth=0.7, zorder=1)
-        axes.plot(rows.stages, result.fitted.predict(rows), color=colour, linestyle=_dashes(dashes))
-        axes.plot(
-            rows.stages, rows.tflops, color=colour, marker=marker, linestyle="none",
-            label=pretty_shape(tile),
-        )  # fmt: skip
+            axes.plot(fine, curves[tile].predict(fine), **DEPTH_LINES["S/(S+κ)"], zorder=1)
+        # The model hardly tells a tile from its mirror image: a thin line on a thick one.
+        line = {"color": colour, "linestyle": _dashes(dashes), "linewidth": 2.2 - 0.4 * place}
+        axes.plot(rows.stages, result.fitted.predict(rows), **line)
+        axes.plot(rows.stages, rows.tflops, color=colour, marker=marker, linestyle="none")
+        axes.plot([], [], marker=marker, label=pretty_shape(tile), **line)
         _bars(axes, rows, intervals, colour)
     depths = sorted({int(s) for tile in fastest for s in long[tile].stages})
     axes.set_xticks(depths)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, handlelength=3)
 
 
 def _bars(
@@ -120,17 +134,16 @@ def _scatter(axes: Any, result: ModelResult, rows: ModelRows) -> None:
     ends = np.array([rows.tflops.min() * 0.8, rows.tflops.max() * 1.25])
     axes.fill_between(ends, ends * 0.9, ends * 1.1, color="#E4E4E4", linewidth=0, label="±10 %")
     axes.plot(ends, ends, color="black", linewidth=0.8)
-    for one, (colour, marker, _) in zip(result.held_out, LINES, strict=False):
+    for one in result.held_out:
+        look = {**HELD_OUT_POINTS[one.axis], "linestyle": "none"}
         inside, label = ~one.extrapolated, f"{one.axis} held out"
         axes.plot(
-            rows.tflops[inside], one.predicted[inside], marker, color=colour, markersize=3,
-            alpha=0.7, markeredgewidth=0, label=label,
-        )  # fmt: skip
+            rows.tflops[inside], one.predicted[inside], markeredgewidth=0, label=label, **look
+        )
         if one.extrapolated.any():
             axes.plot(
-                rows.tflops[one.extrapolated], one.predicted[one.extrapolated], marker,
-                markerfacecolor="white", markeredgecolor=colour, markersize=4.5,
-                label=f"{label}, extrapolated",
+                rows.tflops[one.extrapolated], one.predicted[one.extrapolated],
+                markerfacecolor="none", label=f"{label}, extrapolated", **look,
             )  # fmt: skip
     axes.set(xscale="log", yscale="log", xlabel="measured TFLOPS")
     axes.set_title(FAMILY_TITLES[result.family])

@@ -133,7 +133,8 @@ def evaluate(
             continue
         left_out = usable(data, family, regime)[1]
         if left_out:
-            notes.append(f"{left_out} launch-bound {family} rows (N ≤ 512) are left out.")
+            rows_are = "row (N ≤ 512) is" if left_out == 1 else "rows (N ≤ 512) are"
+            notes.append(f"{left_out} launch-bound {family} {rows_are} left out.")
         results += _family_results(rows[family], intervals)
         curves += depth_curves(rows[family])
         pools[family] = depth_pool(family, depth_series(rows[family]))
