@@ -42,11 +42,6 @@ def test_the_recorded_study_becomes_a_pdf(printed: Path) -> None:
     assert [path.name for path in printed.parent.iterdir()] == [printed.name]
 
 
-def test_the_same_data_gives_the_same_bytes(printed: Path, tmp_path: Path) -> None:
-    again = build(H200, PROJECT, tmp_path / "again.pdf").pdf
-    assert again.read_bytes() == printed.read_bytes()
-
-
 def test_the_template_holds_no_measured_number() -> None:
     """Decimals in the words could only be typed results; lengths and sizes have units."""
     text = (PROJECT / "paper" / TEMPLATE).read_text(encoding="utf-8")
@@ -75,7 +70,7 @@ def test_records_of_compiling_alone_are_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_another_gpu_is_shown_beside_the_reference(tmp_path: Path) -> None:
+def test_another_gpu_is_shown_beside_the_reference_always_alike(tmp_path: Path) -> None:
     folder = tmp_path / "other"
     repeats = H200 / "repeats"
     shutil.copytree(next(repeats.iterdir()), folder)  # the smaller of the recorded runs
@@ -85,6 +80,8 @@ def test_another_gpu_is_shown_beside_the_reference(tmp_path: Path) -> None:
     (folder / "device.json").write_text(json.dumps(record), encoding="utf-8")
     report = build(folder, PROJECT, tmp_path / "other.pdf")
     assert report.pdf.stat().st_size > 100_000
+    again = build(folder, PROJECT, tmp_path / "again.pdf").pdf
+    assert again.read_bytes() == report.pdf.read_bytes()
     refused = {why for name, why in report.left_out if name.startswith("repeat ")}
     assert refused
     assert all("NVIDIA Test GPU" in why and "NVIDIA H200" in why for why in refused)
