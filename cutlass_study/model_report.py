@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from cutlass_study import table_formats
@@ -37,6 +38,25 @@ def _physical(result: ModelResult) -> Tree:
         ],
         "mean_regret": _percent(result.mean_regret),
         "worst_regret": _percent(result.worst_regret),
+    }
+
+
+def _outside(report: ModelReport) -> Tree | None:
+    """NVIDIA's heuristics and the physical model on the problems where both chose a kernel."""
+    asked = report.heuristics
+    if not asked.regrets:
+        return None
+    problems = {regret.problem for regret in asked.regrets}
+    physical = report.result(PHYSICAL, asked.family)
+    own = [regret.lost for regret in physical.regrets if regret.problem in problems]
+    held_out = [regret.lost for regret in physical.held_out_regrets if regret.problem in problems]
+    return {
+        "version": asked.version,
+        "family": asked.family,
+        "problems": str(len(problems)),
+        "lost": _percent(asked.mean_regret),
+        "own": _percent(mean(own) if own else None),
+        "held_out": _percent(mean(held_out) if held_out else None),
     }
 
 
@@ -83,6 +103,7 @@ def section(data: StudyData, folder: Path) -> Tree:
         "finding": document.finding,
         "cap": report.occupancy_caps[1].finding,  # by the true CTAs; the other says less
         "physical": [_physical(r) for r in report.results if r.model == PHYSICAL],
+        "outside": _outside(report),
         "notes": list(report.notes),
         "figures": _figures(report, data, folder),
         "tables": _tables(report, folder),
