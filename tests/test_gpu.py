@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from cuda.bindings import driver
 
-from cutlass_study import settling
+from cutlass_study import settling, stats
 from cutlass_study.axes import Axes
 from cutlass_study.cache import KernelBuild, KernelCache
 from cutlass_study.chosen_space import entries
@@ -57,7 +57,6 @@ from cutlass_study.records import (
     RowOutcome,
 )
 from cutlass_study.results import ResultsStore
-from cutlass_study.rounds import MIN_ROUNDS
 from cutlass_study.space import (
     CUBLAS,
     CUBLAS_LT,
@@ -591,7 +590,7 @@ def test_a_crash_costs_one_configuration(card: Card, tmp_path: Path) -> None:
         assert "ILLEGAL_ADDRESS" in rows[wmma(2)].reason
         for config in (CUBLAS, wmma(1), wmma(3)):
             rounds = {sample.round for sample in store.samples(rows[config].identity)}
-            assert len(rounds) >= MIN_ROUNDS
+            assert len(rounds) >= stats.MIN_ROUNDS
 
 
 def test_a_kernel_that_never_ends_is_killed_and_the_gpu_serves_on(card: Card) -> None:
