@@ -163,9 +163,14 @@ def undecided_note(rows: pd.DataFrame) -> str:
     return f" Left out: {', '.join(named)}, where kernels have no valid sample."
 
 
+def _stands_in(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows are sustained since their problem has no burst regime."""
+    return rows["stop_reason"].str.contains(UNRESTED, regex=False)
+
+
 def scaling_rows(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Rows by regime. Where a problem has no burst regime, its sustained rows stand in for it."""
-    stands_in = rows["stop_reason"].str.contains(UNRESTED, regex=False)
+    stands_in = _stands_in(rows)
     found = {}
     for regime in sorted(rows["regime"].unique()):
         own = rows[rows["regime"] == regime]
@@ -179,7 +184,7 @@ def scaling_rows(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def stand_in_note(rows: pd.DataFrame) -> str:
     """For the caption of a figure of `scaling_rows`: which points are of the other regime."""
-    stands_in = rows["stop_reason"].str.contains(UNRESTED, regex=False)
+    stands_in = _stands_in(rows)
     extents = sorted(rows.loc[stands_in, "extent"].unique())
     if not extents or not (rows["regime"] == "burst").any():
         return ""

@@ -13,14 +13,20 @@ from cutlass_study.config import MAX_EXTENT, GemmConfig, UsageError
 from cutlass_study.prepare import Inputs
 from cutlass_study.project import project_folder
 from cutlass_study.records import DeviceRecord, EnvironmentProblem
-from cutlass_study.sweep_command import REGIMES, output_folder, print_files, say, start_worker
+from cutlass_study.sweep_command import (
+    DEFAULT_BUDGET_S,
+    REGIMES,
+    output_folder,
+    print_files,
+    say,
+    start_worker,
+)
 from cutlass_study.sweep_options import SweepOptions
 
 if TYPE_CHECKING:
     from cutlass_study.experiments import Experiment
     from cutlass_study.worker import Worker
 
-DEFAULT_BUDGET_S = 15.0
 # What they look for needs no narrow intervals; four spans a kernel tell how it settles.
 OWN_BUDGET_S = {"labels": 3.0, "cache": 3.0, "settle": 10.0}
 ONE_REGIME = {"interleave": "burst", "nvbench": "burst", "settle": "sustained"}

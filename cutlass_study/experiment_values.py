@@ -83,9 +83,7 @@ def _input_row(row: Any) -> Tree:
 def alphabeta(data: StudyData) -> Tree:
     """The cost of a C and of β=1 for each kernel, beside what reading C alone would take."""
     frame = frames.alphabeta(data)
-    bandwidth = next(
-        (c["value"] for c in data.summary.get("ceilings", []) if c["name"] == "dram_read"), None
-    )
+    bandwidth = data.ceilings.get("dram_read", {}).get("value")
     added = frame[frame["moved_bytes"] > frame["reference_moved_bytes"]]
     extra = (added["moved_bytes"] - added["reference_moved_bytes"]).max()
     return {

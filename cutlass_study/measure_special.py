@@ -25,18 +25,13 @@ SPAN_TIMEOUT_S = 30.0  # a span of a few seconds; one chunk beyond it is within 
 
 
 def _sample(time_ms: float, round_: int, launches: int, **more: float | str | None) -> Sample:
-    values = {"host_ms": None, "sm_clock_mhz": None, **more}
     return Sample(
         regime="burst",
         round=round_,
         time_ms=time_ms,
         launches=launches,
-        nvml_clock_mhz=None,
-        power_w=None,
-        temperature_c=None,
-        throttle_reasons="",
         rejected=rejection(time_ms * launches),
-        **values,  # type: ignore[arg-type]
+        **more,  # type: ignore[arg-type]
     )
 
 

@@ -47,7 +47,7 @@ def ceilings(data: StudyData) -> list[Tree]:
     """The card's own peaks, as measured; empty where none were recorded."""
     name = data.device.name if data.device else ""
     rows = []
-    for found in data.summary.get("ceilings", []):
+    for found in data.ceilings.values():
         accumulate: Accumulate = "f16" if "_f16" in found["name"] else "f32"
         nominal = nominal_flop_per_clk_sm(name, accumulate) if found["unit"] == "TFLOPS" else None
         rate = found["flop_per_clk_sm"]
@@ -64,26 +64,18 @@ def ceilings(data: StudyData) -> list[Tree]:
     return rows
 
 
-def _mma_rate(data: StudyData) -> float | None:
-    """FLOP/clk/SM of `mma.sync` with FP32 accumulators in a loop of nothing else, if measured."""
-    found = (c["flop_per_clk_sm"] for c in data.summary.get("ceilings", []) if c["name"] == MMA)
-    return next(found, None)
+def _own_shares(rows: pd.DataFrame, mma_rate: float | None) -> pd.Series[float]:
+    """What each kernel of `mma.sync` reached of its own instruction's rate; NaN for others."""
+    shares = rows["flop_per_clk_sm"] / (mma_rate or float("nan"))
+    return shares.where(rows["family"].isin(["sm80", "wmma"]))
 
 
-def _own_share(row: Any, mma_rate: float | None) -> str | None:
-    """Percent of what its own instruction can do, for kernels of `mma.sync`."""
-    rate = row.get("flop_per_clk_sm")
-    if not mma_rate or rate is None or row["family"] not in ("sm80", "wmma"):
-        return None
-    return number(100 * rate / mma_rate, 1)
-
-
-def _row(row: Any, mma_rate: float | None) -> Tree:
+def _row(row: Any) -> Tree:
     return {
         "label": str(row["label"]),
         "name": str(row["name"]),
         "tflops": number(row["tflops"], 1),
-        "own_share": _own_share(row, mma_rate),
+        "own_share": number(100 * row["own_share"], 1),
         "ratio": ratio_percent(row["ratio_to_cublas"]),
         "interval": ratio_interval(row["ratio_low"], row["ratio_high"]),
         "clock": number(row["sm_clock_mhz"], 0),
@@ -95,11 +87,11 @@ def _row(row: Any, mma_rate: float | None) -> Tree:
     }
 
 
-def _best(rows: pd.DataFrame, mma_rate: float | None, **wanted: str) -> Tree | None:
+def _best(rows: pd.DataFrame, **wanted: str) -> Tree | None:
     for column, value in wanted.items():
         rows = rows[rows[column] == value]
     rows = rows.sort_values("tflops", ascending=False)
-    return _row(rows.iloc[0], mma_rate) if len(rows) else None
+    return _row(rows.iloc[0]) if len(rows) else None
 
 
 def depth(view: StudyView, regime: str, tile: str) -> Tree | None:
@@ -192,15 +184,16 @@ def regime(view: StudyView, name: str, mma_rate: float | None = None) -> Tree:
     `mma_rate` in FLOP/clk/SM is what this card's `mma.sync` reached in a loop of nothing else.
     """
     rows = measured_rows(view, name)
+    rows = rows.assign(own_share=_own_shares(rows, mma_rate))
     reference = control(rows)
     return {
         "rows": str(len(rows)),
-        "cublas": _row(reference, mma_rate) if reference is not None else None,
-        "cublas_lt": _best(rows, mma_rate, family="cublas", variant="lt_best"),
-        "sm80": _best(rows, mma_rate, family="sm80"),
-        "sm90": _best(rows, mma_rate, family="sm90"),
-        "wmma_single": _best(rows, mma_rate, family="wmma", variant="single"),
-        "wmma_multistage": _best(rows, mma_rate, family="wmma", variant="multistage"),
+        "cublas": _row(reference) if reference is not None else None,
+        "cublas_lt": _best(rows, family="cublas", variant="lt_best"),
+        "sm80": _best(rows, family="sm80"),
+        "sm90": _best(rows, family="sm90"),
+        "wmma_single": _best(rows, family="wmma", variant="single"),
+        "wmma_multistage": _best(rows, family="wmma", variant="multistage"),
         "depth": [d for tile in STUDY_TILES if (d := depth(view, name, tile)) is not None],
         "widths": _widths(view, name),
         "host": _host(rows),
@@ -265,6 +258,7 @@ def values(data: StudyData, static: StudyData | None) -> Tree:
         raise NothingToShow("the paper needs measured data; this folder has none")
     view = views[0]
     archs = ("sm_89", "sm_90a")
+    mma_rate = data.ceilings.get(MMA, {}).get("flop_per_clk_sm")
     return {
         "device": device(data),
         "ceilings": ceilings(data),
@@ -278,6 +272,6 @@ def values(data: StudyData, static: StudyData | None) -> Tree:
         "driver_ctas": driver_ctas(data.results),
         "builds": data.summary.get("builds", []),
         "runs": data.summary.get("runs", []),
-        "regimes": {name: regime(view, name, _mma_rate(data)) for name in view.regimes},
+        "regimes": {name: regime(view, name, mma_rate) for name in view.regimes},
         "static": {arch: list(_static_rows(static, arch)) for arch in archs} if static else None,
     }

@@ -134,12 +134,12 @@ class Sample:
     round: int
     time_ms: float
     launches: int
-    host_ms: float | None
-    sm_clock_mhz: float | None
-    nvml_clock_mhz: float | None
-    power_w: float | None
-    temperature_c: float | None
-    throttle_reasons: str
+    host_ms: float | None = None
+    sm_clock_mhz: float | None = None
+    nvml_clock_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    throttle_reasons: str = ""
     rejected: str = ""
     submission: str = "stream"  # "graph": replayed as one CUDA graph; "alone": one by one
     energy_j: float | None = None  # per launch, where the region was long enough to tell

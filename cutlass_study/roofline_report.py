@@ -18,8 +18,8 @@ FIGURE = "roofline.pdf"
 
 def machine_of(data: StudyData) -> Machine | None:
     """Peak at the card's maximum clock and copy bandwidth, both measured; `None` without them."""
-    found = {c["name"]: c for c in data.summary.get("ceilings", [])}
-    rate = peak_flop_per_clk_sm_of(data.summary.get("ceilings", []))
+    found = data.ceilings
+    rate = peak_flop_per_clk_sm_of(found.values())
     device = data.device
     if rate is None or "dram_copy" not in found or device is None or not device.max_sm_clock_mhz:
         return None

@@ -70,6 +70,11 @@ class StudyData:
         """The experiment whose records these are; empty for a sweep's."""
         return str(self.summary.get("experiment", ""))
 
+    @property
+    def ceilings(self) -> dict[str, dict[str, Any]]:
+        """The card's own peaks by name, as device.json has them; empty where none were recorded."""
+        return {ceiling["name"]: ceiling for ceiling in self.summary.get("ceilings", [])}
+
     def samples_of(
         self,
         name: str,

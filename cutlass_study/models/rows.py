@@ -49,7 +49,7 @@ def machine_of(data: StudyData) -> Machine:
     """
     if data.device is None:
         raise ModelError("models need measured data; this folder is from compiling alone")
-    ceilings = {entry["name"]: entry for entry in data.summary.get("ceilings", [])}
+    ceilings = data.ceilings
     if "dram_copy" not in ceilings:
         raise ModelError("device.json has no measured memory ceiling; run sweep.py again")
     nominal = peaks.nominal_flop_per_clk_sm(data.device.name)
