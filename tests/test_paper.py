@@ -72,9 +72,11 @@ def test_records_of_compiling_alone_are_refused(tmp_path: Path) -> None:
 
 def test_another_gpu_is_shown_beside_the_reference_always_alike(tmp_path: Path) -> None:
     folder = tmp_path / "other"
-    repeats = H200 / "repeats"
-    shutil.copytree(next(repeats.iterdir()), folder)  # the smaller of the recorded runs
-    shutil.copytree(repeats, folder / "repeats")
+    runs = sorted(
+        (H200 / "repeats").iterdir(), key=lambda run: (run / "results.csv").stat().st_size
+    )
+    shutil.copytree(runs[0], folder)
+    shutil.copytree(runs[0], folder / "repeats" / runs[0].name)
     record = json.loads((folder / "device.json").read_text(encoding="utf-8"))
     record["device"]["name"] = "NVIDIA Test GPU"
     (folder / "device.json").write_text(json.dumps(record), encoding="utf-8")
