@@ -3,7 +3,7 @@
 Runs in the child process. `cuda.bench` times a kernel cold: it overwrites the L2, holds the stream
 with a blocking kernel until the launch is queued, and times that one launch between two events,
 until its stopping criterion is met. Right before and right after, on the same stream, our sampler
-does the same in its `flush` mode. Both rest equally long before every launch: back to back, each
+does the same with a hold of its own. Both hold equally long before every launch: back to back, each
 would meet the power limit in its own rhythm, which is no property of the kernel. Neither side drops
 slow samples (the throttle threshold is 0).
 """
@@ -26,7 +26,7 @@ from cutlass_study.records import Sample
 from cutlass_study.regimes import BURST_GAP_S
 from cutlass_study.tasks import PeerTimes
 
-REST_S = BURST_GAP_S  # before every launch, as before a burst sample
+REST_S = BURST_GAP_S  # the stream is held before every launch, as long as a burst sample's gap
 BLOCK_S = 1.0  # of our samples, on either side of the peer's
 MIN_SAMPLES, TIMEOUT_S = 50, 3.0  # of cuda.bench for one kernel
 KERNEL_AXIS, REPEAT_AXIS = "Kernel", "Repeat"
@@ -114,7 +114,7 @@ def _launcher(kernel: Kernel) -> Callable[[Any], None]:
 def _block(kernel: Kernel, sampler: Sampler) -> list[Sample]:
     deadline, samples = time.monotonic() + BLOCK_S, []
     while time.monotonic() < deadline:
-        samples.append(sampler.take_flushed(kernel, REST_S))
+        samples.append(sampler.take_held(kernel, REST_S))
     return samples
 
 

@@ -1,4 +1,4 @@
-// Small kernels around the GEMM under test: operands, reference, comparison, clock probe.
+// Small kernels around the GEMM under test: operands, reference, comparison, clock probe, hold.
 // Nothing here is timed.
 #include <cuda_fp16.h>
 
@@ -159,6 +159,15 @@ extern "C" __global__ void clock_probe(unsigned long long* out) {
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(nanoseconds));
   out[2 * sm] = (unsigned long long)cycles;
   out[2 * sm + 1] = nanoseconds;
+}
+
+// Holds its stream for so long: what is queued behind it starts when the GPU is ready, not the host.
+extern "C" __global__ void hold(unsigned long long nanoseconds) {
+  unsigned long long begin, now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+  do {
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  } while (now - begin < nanoseconds);
 }
 
 }  // namespace cutlass_study

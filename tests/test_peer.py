@@ -123,8 +123,8 @@ class FakeSampler:
     def forget(self, kernel: Any) -> None:
         pass
 
-    def take_flushed(self, kernel: Any, gap_s: float) -> Sample:
-        assert gap_s == peer.REST_S
+    def take_held(self, kernel: Any, hold_s: float) -> Sample:
+        assert hold_s == peer.REST_S
         self.log.append(f"ours on {kernel.stream.handle}")
         return sample(0, 1.51)
 
@@ -195,7 +195,7 @@ def test_what_fails_on_the_gpu_is_not_hidden_by_cuda_bench(
 
     use(monkeypatch, Swallows(log))
     sampler: Any = FakeSampler(log)
-    sampler.take_flushed = lambda *arguments: 1 / 0
+    sampler.take_held = lambda *arguments: 1 / 0
     with pytest.raises(ZeroDivisionError):
         time_in_turns(subjects(log, "x"), 1, sampler)
     assert log == [f"launch on {HANDLE}"], "no time is spent on what comes after it"
