@@ -11,6 +11,7 @@ import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -85,16 +86,16 @@ class StudyData:
         condition: str = "",
     ) -> list[Sample]:
         """Samples of one row as records, for `stats`; `seed` None takes any."""
-        frame = self.samples
-        wanted = (
-            (frame["name"] == name)
-            & (frame["regime"] == regime)
-            & (frame["distribution"] == distribution)
-            & (frame["condition"] == condition)
-        )
-        if seed is not None:
-            wanted &= frame["seed"] == seed
-        return sample_records(frame[wanted])
+        places = _places(self).get((name, regime, distribution, condition), [])
+        frame = self.samples.iloc[places]
+        return sample_records(frame if seed is None else frame[frame["seed"] == seed])
+
+
+@lru_cache(maxsize=16)  # every comparison asks
+def _places(data: StudyData) -> dict[Any, Any]:
+    """Positions in `samples` by what `samples_of` is asked for."""
+    keys = ["name", "regime", "distribution", "condition"]
+    return data.samples.groupby(keys, sort=False).indices
 
 
 def sample_records(frame: pd.DataFrame) -> list[Sample]:
