@@ -33,7 +33,8 @@ REGIMES: dict[str, tuple[Regime, ...]] = {
     "sustained": ("sustained",),
     "both": ("burst", "sustained"),
 }
-DEFAULT_BUDGET_S, QUICK_BUDGET_S = 15.0, 3.0  # 12 sustained samples take 12.5 s
+# A burst sample is a tenth work and else gap: kernels whose launches scatter by percents need 350.
+DEFAULT_BUDGET_S, QUICK_BUDGET_S = 25.0, 3.0
 STORE_NAME = "study.sqlite"
 
 
@@ -75,7 +76,7 @@ class SweepCall:
             )
         if self.time_budget_s is not None and not 0 < self.time_budget_s < 1e6:
             raise UsageError(
-                f"time budget {self.time_budget_s:g} s must be above 0 and below 1e6, such as 15"
+                f"time budget {self.time_budget_s:g} s must be above 0 and below 1e6, such as 25"
             )
         if self.workers is not None and self.workers < 1:
             raise UsageError(f"workers {self.workers} must be at least 1")

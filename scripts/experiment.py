@@ -34,7 +34,7 @@ def main(
         float | None,
         typer.Option(
             help="Seconds of GPU time per row and regime. "
-            "(default: 15; 10 for settle, 3 for labels and cache)"
+            "(default: 25; 10 for settle, 3 for labels and cache)"
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of inputs and order.")] = 0,

@@ -90,7 +90,7 @@ def main(
     time_budget: Annotated[
         float | None,
         typer.Option(
-            help="Seconds of GPU time per configuration and regime. (default: 15; 3 for quick)",
+            help="Seconds of GPU time per configuration and regime. (default: 25; 3 for quick)",
             rich_help_panel=RUN,
         ),
     ] = None,
