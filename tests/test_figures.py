@@ -336,7 +336,7 @@ def test_pictures_of_earlier_data_do_not_stay(tmp_path: Path, drawn_o6: Path):
     shutil.copytree(drawn_o6, tmp_path, dirs_exist_ok=True)
     (tmp_path / "mine.png").write_bytes(b"kept")
     assert (tmp_path / "drift.png").exists()
-    render_all(synthetic.static_only(), tmp_path)
+    render_all(synthetic.static_only(tiles=1), tmp_path)
     assert not (tmp_path / "drift.png").exists()
     assert (tmp_path / "mine.png").exists()
 
@@ -360,7 +360,7 @@ def test_a_full_disk_tears_no_file(tmp_path: Path, monkeypatch, torn: str, drawn
 
 
 def test_a_full_disk_mixes_no_pictures_of_two_data(tmp_path: Path, monkeypatch):
-    render_all(synthetic.static_only(), tmp_path)
+    render_all(synthetic.static_only(tiles=1), tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     fill_disk(monkeypatch, "drift.pdf")
     with pytest.raises(EnvironmentProblem, match=r"No space left on device; give another folder"):
@@ -418,7 +418,7 @@ def run_script(*arguments: str, cwd: Path, **environment: str) -> subprocess.Com
 
 
 def test_script_draws_without_a_display_whatever_the_backend(tmp_path: Path):
-    export(synthetic.static_only(), tmp_path / "paper" / "data" / "h200")
+    export(synthetic.static_only(tiles=1), tmp_path / "paper" / "data" / "h200")
     below = tmp_path / "somewhere" / "below"
     below.mkdir(parents=True)
     done = run_script("--out", str(tmp_path / "out"), cwd=below, MPLBACKEND="TkAgg")

@@ -6,6 +6,7 @@ Run with `pytest -m gpu -n 0`; `-m "gpu and not slow"` leaves out what compiles 
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -710,6 +711,24 @@ def test_hot_operands_are_not_slower_and_flushed_ones_not_faster(card: Card) -> 
     middle = {mode: median(values) for mode, values in found.items()}
     assert middle["hot"] <= 1.02 * middle["rotate"]
     assert middle["flush"] >= 0.98 * middle["alone"]
+
+
+def test_a_held_launch_waits_on_the_gpu_and_is_timed_alone(card: Card) -> None:
+    probe, hold_s = ClockProbe(card.device.arch, card.device.sm_count), 0.05
+    own = Sampler(probe, BUDGET_S, card.device.l2_bytes)
+    with opened(card, square(2048)) as (operands, _):
+        kernel = make_kernel(card, Entry(wmma(3), square(2048)))
+        kernel.prepare(square(2048), operands)
+        own.take_held(kernel, hold_s)
+        started = time.monotonic()
+        held = [own.take_held(kernel, hold_s) for _ in range(5)]
+        passed_s = time.monotonic() - started
+        flushed = [own.take(kernel, 1, "burst", 1, 0.1, cache="flush").sample for _ in range(5)]
+        kernel.close()
+    assert 5 * hold_s < passed_s < 10 * hold_s
+    assert all(sample.rejected == "" and sample.sm_clock_mhz for sample in held)
+    ratio = median(s.time_ms for s in held) / median(s.time_ms for s in flushed)
+    assert 0.8 < ratio < 1.25, "not the hold itself"
 
 
 @pytest.mark.parametrize("config", [CUBLAS, CUBLAS_LT, wmma(3), sm80((128, 128, 32), 3)])
