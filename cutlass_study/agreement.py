@@ -28,6 +28,7 @@ class Agreement:
     beyond: int  # the whole 95 % interval of the difference is outside the tolerance
     median: float
     p95: float
+    largest: float
     clock_median: float  # of the delivered clocks; NaN where none was recorded
     clock_largest: float
     clock_part: float  # median; what clocks, compared with cuBLAS's, add to the ratio
@@ -63,6 +64,7 @@ def agreement(regime: str, repeats: Sequence[pd.DataFrame]) -> Agreement:
         beyond=int(outside.sum()),
         median=float(sizes.median()),
         p95=float(sizes.quantile(0.95)),
+        largest=float(sizes.max()),
         clock_median=float(clocks.median()),
         clock_largest=float(clocks.max()),
         clock_part=float(clock_part.median()),

@@ -20,6 +20,6 @@ DISTRIBUTION_ORDER = ("zeros", "integers", "uniform", "normal")
 HOT, FLUSH, ALONE = "hot", "flush", "alone"
 CACHE_CONDITIONS = ("", HOT, FLUSH, ALONE)
 SERIAL, INTERLEAVED = "serial", "interleaved"
-PEER, OWN_ALONE = "cuda.bench", "cold, back to back"
+PEER, OWN_ALONE = "cuda.bench", "cold, back to back"  # ours; published data hold the words
 REPETITION, LABEL = "repetition ", ", label "
 SETTLING = "settling"  # chunks of a span that begins with another kernel's heat and clock

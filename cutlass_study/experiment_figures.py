@@ -177,7 +177,11 @@ def labels(data: StudyRecords) -> Figure:
     axes.set_ylabel("smallest adjusted p")
     axes.set_xticks(sorted(frame["repetition"].unique()))
     _legend(figure, axes)
-    caption = tables.labels(data).caption + " The line is the 5 % level."
+    caption = (
+        f"Shuffled labels: cuBLAS against itself. {tables.about(data)}. Marks: the smallest p of a "
+        "repetition, by sign tests within rounds, Holm-corrected for all its comparisons. The line "
+        "is the 5 % level."
+    )
     return Figure("labels", figure, caption)
 
 
@@ -199,11 +203,15 @@ def interleave(data: StudyRecords) -> Figure:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel("wall time per pair [ms]")
     _legend(figure, axes)
-    caption = tables.interleave(data).caption + " The axis does not start at zero."
+    caption = (
+        f"{tables.INTERLEAVE_RUNS} {tables.about(data)}. Wall time: host, per pair of launches. "
+        "The axis does not start at zero."
+    )
     return Figure("interleave", figure, caption)
 
 
-PEER_LOOKS: dict[str, Look] = {PEER: (VERMILLION, "s", SOLID), OWN_ALONE: (BLUE, "o", SOLID)}
+OURS = "ours, cold"
+PEER_LOOKS: dict[str, Look] = {PEER: (VERMILLION, "s", SOLID), OURS: (BLUE, "o", SOLID)}
 
 
 def nvbench(data: StudyRecords) -> Figure:
@@ -215,6 +223,7 @@ def nvbench(data: StudyRecords) -> Figure:
         if label in base.index
     ]
     turns = pd.DataFrame(found)
+    turns["by"] = turns["by"].replace(OWN_ALONE, OURS)
     order = list(base.index)
     turns["place"] = turns["label"].map(order.index) + 0.12 * (turns["repeat"] - 1)
     figure = new_figure(PAGE_INCHES, 0.9 + 0.4 * len(order))
@@ -231,7 +240,10 @@ def nvbench(data: StudyRecords) -> Figure:
     axes.set_ylabel("")
     axes.set_xlabel("median of a turn against the median of cuda.bench [%]")
     _legend(figure, axes)
-    caption = tables.nvbench(data).caption + " The band is the tolerance; a mark is one turn."
+    caption = (
+        f"{tables.nvbench_runs(data)} The band is the tolerance of {bound:g} %; a mark is the "
+        "median of one turn."
+    )
     return Figure("nvbench", figure, caption)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from cutlass_study.comparisons import paired_ratio
@@ -27,6 +28,7 @@ from cutlass_study.config import GemmProblem
 from cutlass_study.footprint import set_bytes
 from cutlass_study.label_check import check
 from cutlass_study.records import SAMPLE_COLUMNS
+from cutlass_study.stats import Ratios
 from cutlass_study.study_data import sample_records
 from cutlass_study.views import NothingToShow, StudyRecords, plain_types, prepare, short_labels
 
@@ -212,6 +214,16 @@ def interleave(data: StudyRecords) -> pd.DataFrame:
     frame["samples"] = rows["samples"]
     order = frame["condition"].map({SERIAL: 0, INTERLEAVED: 1})
     return frame.assign(_order=order).sort_values(["_order", "family"]).drop(columns="_order")
+
+
+def interleaved_ratios(data: StudyRecords) -> Ratios:
+    """Wall time of an interleaved pair of launches over a serial one of the same round."""
+    samples = keyed_samples(data)
+    samples = samples[samples["host_ms"].notna()]
+    wall = samples.groupby(["round", "condition"])["host_ms"].first().unstack()
+    if not {SERIAL, INTERLEAVED} <= set(wall.columns):
+        return np.array([])
+    return (wall[INTERLEAVED] / wall[SERIAL]).dropna().to_numpy(dtype=float)
 
 
 def nvbench(data: StudyRecords) -> pd.DataFrame:

@@ -5,6 +5,7 @@ They lie in published folders below `experiments/`, where the audit looks for th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ def section(data: StudyData, folder: Path) -> Tree:
     `None` for an experiment that was not recorded or has nothing to show; `absent` says why.
     Raises `DataError` for experiments of another kind of device.
     """
-    recorded = {one.experiment: one for one in reversed(load_experiments(data))}
+    folders = load_experiments(data)
+    recorded = {one.experiment: one for one in reversed(folders)}
     tree: Tree = dict.fromkeys(NAMES)
     absent: list[Tree] = []
     for name in NAMES:
@@ -34,13 +36,29 @@ def section(data: StudyData, folder: Path) -> Tree:
         try:
             if name in recorded:
                 own = recorded[name]
-                tree[name] = {**VALUES[name](own), "figure": _figure(own, folder)}
-                tree[name]["complete"] = own.complete
+                tree[name] = {
+                    **VALUES[name](own),
+                    "figure": _figure(own, folder) | {"label": f"exp-{name}"},
+                    "complete": own.complete,
+                    "other_card": None if _card(own) == _card(data) else _card(own),
+                }
                 continue
         except NothingToShow as nothing:
             why = f"nothing to show: {nothing}"
         absent.append({"name": name, "question": QUESTIONS[name], "why": why})
-    return tree | {"absent": absent}
+    return tree | {"absent": absent, "cards": _cards([data, *folders])}
+
+
+def _card(data: StudyData) -> str:
+    return data.device.card if data.device else ""
+
+
+def _cards(folders: Sequence[StudyData]) -> list[Tree]:
+    """Which records each card gave, the sweep's first."""
+    found: dict[str, list[str]] = {}
+    for number, one in enumerate(folders):
+        found.setdefault(_card(one), []).append(one.name if number else "the sweep")
+    return [{"card": card, "records": records} for card, records in found.items()]
 
 
 def _figure(data: StudyData, folder: Path) -> Tree:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pandas as pd
 
 from cutlass_study import experiment_frames as frames
 from cutlass_study import settle_frames
-from cutlass_study.conditions import INTERLEAVED, SERIAL
 from cutlass_study.table_formats import Table
 from cutlass_study.views import NothingToShow, StudyRecords
 
@@ -78,22 +78,34 @@ def labels(data: StudyRecords) -> Table:
     return Table("labels", frame, caption)
 
 
+INTERLEAVE_RUNS = "cuBLAS and CUTLASS one after the other and taking turns on two streams."
+
+
 def interleave(data: StudyRecords) -> Table:
     """Serial and interleaved launches of two kernels."""
     frame = frames.interleave(data)
-    wall = frame.groupby("condition")["wall_ms"].median()
+    ratios = frames.interleaved_ratios(data)
     caption = (
-        f"cuBLAS and CUTLASS one after the other and taking turns on two streams. {about(data)}. "
+        f"{INTERLEAVE_RUNS} {about(data)}. "
         "Event time: from a stream's first launch to its last, per launch; it counts waiting for "
         "the other kernel. Wall time: host, per pair of launches."
     )
-    if {SERIAL, INTERLEAVED} <= set(wall.dropna().index):
+    if len(ratios):
         caption += (
-            f" Interleaved pairs take {wall[INTERLEAVED] / wall[SERIAL]:.3f} of a serial one."
+            f" Interleaved pairs take {np.median(ratios):.3f} of a serial one, median over rounds."
         )
     bad = int((frame["outcome"] != "ok").sum())
     caption += f" {bad} of {len(frame)} rows failed." if bad else " Every D was right, no crash."
     return Table("interleave", _present(frame), caption)
+
+
+def nvbench_runs(data: StudyRecords) -> str:
+    """Who timed what, and how."""
+    return (
+        f"The same kernels timed by NVIDIA's cuda.bench and by us in turns. {about(data)}. Both "
+        "flush the L2 and time one launch at a time, each after the same rest, and drop no slow "
+        "sample."
+    )
 
 
 def nvbench(data: StudyRecords) -> Table:
@@ -101,10 +113,8 @@ def nvbench(data: StudyRecords) -> Table:
     frame = frames.nvbench(data)
     agree = int((frame["agree"] == "yes").sum())
     caption = (
-        f"The same kernels timed by NVIDIA's cuda.bench and by us in turns. {about(data)}. Cold "
-        f"GPU medians agree within {frames.PEER_TOLERANCE:.0%} for {agree} of {len(frame)} "
-        "kernels. Both flush the L2 and time one launch at a time, each after the same rest, and "
-        "drop no slow sample. Burst: the study's own samples (idle gaps, no flush)."
+        f"{nvbench_runs(data)} Cold GPU medians agree within {100 * frames.PEER_TOLERANCE:g} % for "
+        f"{agree} of {len(frame)} kernels. Burst: the study's own samples (idle gaps, no flush)."
     )
     return Table("nvbench", _present(frame), caption)
 

@@ -15,8 +15,9 @@ from scipy.stats import binomtest
 
 from cutlass_study import experiment_frames as frames
 from cutlass_study import settle_frames
-from cutlass_study.conditions import INTERLEAVED, SERIAL, Name
+from cutlass_study.conditions import LABEL, Name
 from cutlass_study.paper_numbers import number, ratio_interval, ratio_percent
+from cutlass_study.regimes import POWER_REASONS
 from cutlass_study.stats import CONFIDENCE, bootstrap_interval
 from cutlass_study.study_data import StudyData
 
@@ -144,6 +145,11 @@ def cache(data: StudyData) -> Tree:
             for _, row in sizes.iterrows()
         ],
         "l2": _megabytes(l2_bytes) if l2_bytes else None,
+        "too_large": [
+            number(row["extent"], 0)
+            for _, row in sizes.iterrows()
+            if l2_bytes and row["working_set_bytes"] > l2_bytes
+        ],
     }
 
 
@@ -165,6 +171,7 @@ def labels(data: StudyData) -> Tree:
                 "interval": f"{100 * interval.low:.0f} to {100 * interval.high:.0f} %",
                 "to_control": int((rows["significant_to_control"] > 0).sum()),
                 "declared": int((rows["declared_by_interval"] > 0).sum()),
+                **_plain_intervals(data, str(regime)),
                 "kept": bool(interval.low <= LEVEL),
                 "largest": _percent(100 * rows["largest_effect"].max(), 2),
             }
@@ -172,21 +179,30 @@ def labels(data: StudyData) -> Tree:
     return {"regimes": regimes, "level": _percent(100 * LEVEL, 0)}
 
 
+def _plain_intervals(data: StudyData, regime: str) -> Tree:
+    """How many names have an interval, uncorrected, and how many of those exclude a tie."""
+    rows = data.results
+    rows = rows[(rows["regime"] == regime) & rows["condition"].str.contains(LABEL, regex=False)]
+    rows = rows[rows["ratio_low"].notna()]
+    apart = (rows["ratio_low"] > 1) | (rows["ratio_high"] < 1)
+    return {"names": len(rows), "plain": int(apart.sum())}
+
+
 def interleave(data: StudyData) -> Tree:
     """What taking turns on two streams does to a pair of launches, and what was lost."""
     frame = frames.interleave(data)
     samples = frames.keyed_samples(data)
     samples = samples[samples["host_ms"].notna()]
-    wall = samples.groupby(["round", "condition"])["host_ms"].first().unstack()
-    change, interval = None, None
-    if {SERIAL, INTERLEAVED} <= set(wall.columns):
-        ratios = (wall[INTERLEAVED] / wall[SERIAL]).dropna().to_numpy(dtype=float)
-        change = ratio_percent(np.median(ratios)) if len(ratios) else None
-        interval = ratio_interval(*(bootstrap_interval(ratios) or (None, None)))
+    ratios = frames.interleaved_ratios(data)
+    change = ratio_percent(np.median(ratios)) if len(ratios) else None
+    interval = ratio_interval(*(bootstrap_interval(ratios) or (None, None)))
+    limited = samples["throttle_reasons"].fillna("").str.contains("|".join(POWER_REASONS))
     failed = frame[frame["outcome"] != "ok"]
     return {
         "kernels": [str(label) for label in frame["label"].unique()],
-        "rounds": len(wall),
+        "rounds": int(samples["round"].nunique()),
+        "timed": len(samples),
+        "limited": int(limited.sum()),
         "change": change,
         "interval": interval,
         "rows": len(frame),
@@ -203,6 +219,15 @@ def nvbench(data: StudyData) -> Tree:
         "tolerance": _percent(100 * frames.PEER_TOLERANCE, 0),
         "differences": _range(frame["difference_percent"], 2, "+"),
         "burst": _range(100 * (frame["burst_time_ms"] / frame["own_time_ms"] - 1), 1, "+"),
+        "apart": [
+            {
+                "label": str(row["label"]),
+                "control": row["label"] == "cuBLAS",
+                "difference": _percent(row["difference_percent"], 2, "+"),
+                "burst": _percent(100 * (row["burst_time_ms"] / row["peer_time_ms"] - 1), 2, "+"),
+            }
+            for _, row in frame[frame["agree"] == "no"].iterrows()
+        ],
         "rows": [
             {
                 "label": str(row["label"]),
@@ -210,8 +235,6 @@ def nvbench(data: StudyData) -> Tree:
                 "own": number(row["own_time_ms"], 4),
                 "difference": _percent(row["difference_percent"], 2, "+"),
                 "burst": number(row["burst_time_ms"], 4),
-                "peer_clock": number(row["peer_clock_mhz"], 0),
-                "own_clock": number(row["own_clock_mhz"], 0),
             }
             for _, row in frame.iterrows()
         ],

@@ -127,7 +127,7 @@ def _measure(
             for first in range(0, len(items), size):
                 sweep.run(items[first : first + size])
         case "interleave":
-            run_interleave(sweep, items, store, reporter)
+            run_interleave(sweep, items, store, reporter, options.inputs.seed)
         case "nvbench":
             run_nvbench(sweep, items, store, reporter)
         case "settle":

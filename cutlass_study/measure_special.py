@@ -41,9 +41,9 @@ def _finish(candidates: Iterable[Candidate], store: ResultsStore, regime: Regime
 
 
 def run_interleave(
-    sweep: Sweep, items: Sequence[Prepared], store: ResultsStore, reporter: Reporter
+    sweep: Sweep, items: Sequence[Prepared], store: ResultsStore, reporter: Reporter, seed: int
 ) -> None:
-    """The two kernels one after the other and taking turns, in every round.
+    """The two kernels one after the other and taking turns, in every round, in random order.
 
     A wrong D, a crash or a hang ends the rows it belongs to and no others.
     """
@@ -55,9 +55,12 @@ def run_interleave(
         candidates = [candidate for candidate in found if candidate is not None]
         if len(candidates) == 2:
             alive[condition] = candidates
+    shuffler = random.Random(seed)
     reporter.stage("interleave cuBLAS and CUTLASS", INTERLEAVE_ROUNDS)
     for round_ in range(INTERLEAVE_ROUNDS):
-        for condition in list(alive):
+        order = list(alive)
+        shuffler.shuffle(order)
+        for condition in order:
             if not _one_pair(sweep, alive[condition], condition == INTERLEAVED, round_, store):
                 del alive[condition]
         reporter.step()

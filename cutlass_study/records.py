@@ -65,6 +65,11 @@ class DeviceRecord:
     study_version: str
     git_commit: str | None
 
+    @property
+    def card(self) -> str:
+        """The start of the card's UUID: `GPU-70089c8b`."""
+        return "-".join(self.uuid.split("-")[:2])
+
 
 @dataclass(frozen=True, slots=True)
 class Resources:

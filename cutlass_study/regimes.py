@@ -21,6 +21,7 @@ GRAPHS = {"auto": GRAPH_BELOW_MS, "always": math.inf, "never": 0.0}
 GRAPH_MS = 10.0  # work in one graph: the pause between two replays is far below a thousandth of it
 ALONE_LAUNCHES = 16  # launches timed one by one in a sample
 FLUSH_BYTES_PER_MS = 1e8  # 100 GB/s: no card in question writes slower
+POWER_REASONS = ("sw_power_cap", "hw_power_brake")  # throttle reasons: a power limit acts
 MIN_TIME_MS = 0.0005  # resolution of a CUDA event: a shorter "time" means that nothing ran
 
 

@@ -49,8 +49,7 @@ class Run:
 
     @property
     def card(self) -> str:
-        """The start of the card's UUID: `GPU-70089c8b`."""
-        return "-".join(self.device.uuid.split("-")[:2])
+        return self.device.card
 
 
 @dataclass(frozen=True, slots=True, eq=False)

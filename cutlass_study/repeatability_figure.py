@@ -97,7 +97,7 @@ def _panel(axes: Any, rows: pd.DataFrame, agreement: Agreement) -> None:
     ends = rows[["difference_low", "difference_high", "difference", "clock_part"]].abs().max()
     limit = max(1.08 * 100 * float(ends.max()), 1.5 * tolerance)
     axes.set_xlim(-limit, limit)
-    axes.set_xlabel("difference of the ratio to cuBLAS [%]")
+    axes.set_xlabel("difference of the ratio [%]")
     axes.set_title(
         f"{agreement.regime} regime:\n{agreement.agree} of {agreement.rows} agree within "
         f"{tolerance:g} %"

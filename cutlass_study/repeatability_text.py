@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from cutlass_study.agreement import GOAL_SHARE, TOLERANCES, Agreement
 from cutlass_study.repeatability import Repeat, Run
@@ -88,11 +89,21 @@ def verdict(found: Agreement) -> str:
     )
 
 
+def pooled_verdict(found: Agreement, configurations: int, met: Sequence[bool]) -> str:
+    """The verdict over several pairs of runs, each of which meets the goal or does not."""
+    return (
+        f"{found.agree} of {found.rows} comparisons ({configurations} configurations, {len(met)} "
+        f"pairs of runs) agree within {exact_percent(found.tolerance)} "
+        f"({percent(found.share, 0)}); {sum(met)} of {len(met)} pairs meet the goal of "
+        f"{exact_percent(GOAL_SHARE)}."
+    )
+
+
 def sizes(found: Agreement) -> str:
     """How large the differences are, and whether noise can explain them."""
     text = (
         f"The median difference is {percent(found.median, 2)}, the 95th percentile "
-        f"{percent(found.p95, 2)}."
+        f"{percent(found.p95, 2)}, the largest {percent(found.largest, 1)}."
     )
     if found.beyond:
         lie = "lies" if found.beyond == 1 else "lie"
@@ -133,6 +144,7 @@ def order(found: Agreement) -> str:
     )
 
 
-def sentences(found: Agreement) -> list[str]:
-    """Everything said of one regime, the verdict first."""
-    return [text for text in (verdict(found), sizes(found), clocks(found), order(found)) if text]
+def sentences(found: Agreement, judged: str = "") -> list[str]:
+    """Everything said of one regime, the verdict first, which `judged` replaces."""
+    texts = (judged or verdict(found), sizes(found), clocks(found), order(found))
+    return [text for text in texts if text]

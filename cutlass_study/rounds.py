@@ -10,7 +10,7 @@ from statistics import median
 from cutlass_study import stats
 from cutlass_study.prepare import Prepared
 from cutlass_study.records import Identity, Regime, RowOutcome, Sample
-from cutlass_study.regimes import BURST_GAP_S
+from cutlass_study.regimes import BURST_GAP_S, POWER_REASONS
 
 # Configurations between two control samples within a round. Under the power limit a control is as
 # noisy as what is compared with it, so it is sampled more often there.
@@ -104,7 +104,6 @@ def stop_reason(
 
 
 THROTTLED = "throttled: "  # how the rejection of such a sample begins
-POWER_REASONS = ("sw_power_cap", "hw_power_brake")
 
 
 def met_power_limit(sample: Sample) -> bool:
