@@ -25,6 +25,7 @@ from cutlass_study.records import RESULT_COLUMNS, SAMPLE_COLUMNS
 from cutlass_study.schema import SCHEMA_VERSION
 from cutlass_study.study_data import DataError, StudyData, load
 from tests import synthetic
+from tests.scripts import run_here
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "scripts" / "audit.py"
@@ -652,7 +653,7 @@ def test_script_exit_codes_and_sentences(tmp_path):
         (["--data", static_folder, "--claims", "nowhere.toml"], "can't be read"),
         (["--data", static_folder], "no paper/ folder here or above"),
     ):
-        done = run_script(*arguments, cwd=tmp_path)
+        done = run_here("audit", *arguments, cwd=tmp_path)
         assert done.returncode == 2, (arguments, done.stderr)
         assert words in done.stderr
         assert not done.stdout

@@ -29,6 +29,7 @@ from cutlass_study.repeatability_tables import comparison, summary
 from cutlass_study.results import ResultsStore
 from cutlass_study.study_data import DataError, StudyData, load
 from tests import synthetic
+from tests.scripts import run_here
 from tests.sweep_records import DEVICE, fill
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -414,7 +415,7 @@ def test_script_prints_the_verdict_and_writes_files(tmp_path: Path):
     exported(tmp_path / "a")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     begun(tmp_path / "b", 3)
-    done = run_script("--data", "a", "--with", "b", "--out", "out", cwd=tmp_path)
+    done = run_here("compare", "--data", "a", "--with", "b", "--out", "out", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "burst regime: 2 of 2 configurations agree within 0.3 % (100 %)" in done.stdout
     assert "the goal of 95 % is met" in done.stdout
@@ -435,7 +436,7 @@ def test_script_exit_codes_and_sentences(tmp_path: Path):
         (["--data", "a", "--with", "c"], 2, "only runs on the same model of GPU"),
         (["--data", "a", "--with", "a", "--out", "file/out"], 3, "can't write"),
     ):
-        done = run_script(*arguments, cwd=tmp_path)
+        done = run_here("compare", *arguments, cwd=tmp_path)
         assert done.returncode == code, (arguments, done.stderr)
         assert words in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
@@ -443,6 +444,6 @@ def test_script_exit_codes_and_sentences(tmp_path: Path):
 
 def test_script_says_that_a_run_is_compared_with_itself(tmp_path: Path):
     exported(tmp_path / "a")
-    done = run_script("--data", "a", "--with", "a", cwd=tmp_path)
+    done = run_here("compare", "--data", "a", "--with", "a", cwd=tmp_path)
     assert "Both folders hold the same run" in done.stdout
     assert "scripts/compare.py --data" in run_script("--help", cwd=tmp_path).stdout

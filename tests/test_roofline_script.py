@@ -31,6 +31,7 @@ from cutlass_study.roofline_points import measured_points, measured_view, work_o
 from cutlass_study.roofline_rows import RooflineTask, table
 from cutlass_study.schema import SCHEMA_VERSION
 from tests import synthetic
+from tests.scripts import run_here
 from tests.test_roofline import KIB, LECTURE, MACHINE, ROOT, TABLE_8_2, TABLE_8_3, cube
 
 SCRIPT = ROOT / "scripts" / "roofline.py"
@@ -215,7 +216,8 @@ def run_script(*arguments: str, cwd: Path = ROOT, **environment: str):
 
 
 def test_script_gives_the_contracts_rows():
-    done = run_script(
+    done = run_here(
+        "roofline",
         *("--n", "4096", "--tile", "32,64,128", "--dtype", "fp32", "--peak-tflops", "20"),
         *("--bandwidth-gbs", "1000", "--format", "json"),
     )
@@ -235,18 +237,21 @@ def test_script_gives_the_contracts_rows():
 
 
 def test_script_csv_keeps_all_digits_and_text_is_the_lecture_without_options():
-    done = run_script("--format", "csv", "--gpu", "sm_89", "--one-pass", "--double-buffer")
+    done = run_here(
+        "roofline", "--format", "csv", "--gpu", "sm_89", "--one-pass", "--double-buffer"
+    )
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
     assert tuple(rows[0]) == COLUMNS
     assert rows[0]["memory_ms"] == "549.822922752"
     assert [row["fits"] for row in rows] == ["", "true", "true", "false", ""]
-    text = run_script().stdout
+    text = run_here("roofline").stdout
     for row in TABLE_8_3:
         assert all(number in text for number in row[1:])
 
 
 def test_script_takes_other_shapes_and_types():
-    done = run_script(
+    done = run_here(
+        "roofline",
         *("--m", "100", "--n", "70", "--k", "33", "--tile", "16x32x8", "--dtype", "fp16"),
         *("--output-dtype", "fp16", "--read-c", "--format", "json"),
     )
@@ -384,8 +389,10 @@ def test_script_adds_measured_kernels(tmp_path: Path):
 
 def test_script_says_when_the_data_holds_no_measurement(tmp_path: Path):
     data = write_data(synthetic.static_only(), tmp_path / "data")
-    done = run_script(
-        *("--data", str(data), "--peak-tflops", "989", "--bandwidth-gbs", "4800"), cwd=tmp_path
+    done = run_here(
+        "roofline",
+        *("--data", str(data), "--peak-tflops", "989", "--bandwidth-gbs", "4800"),
+        cwd=tmp_path,
     )
     assert done.returncode == 0
     assert done.stderr == "no measured points: nothing in this data was measured\n"
