@@ -146,6 +146,23 @@ def test_every_recorded_experiment_has_its_section(printed: Printed, tree: dict[
     for name in NAMES:
         assert (printed.sources / "figures" / tree[name]["figure"]["file"]).is_file()
         assert tree[name]["complete"]
+        assert tree[name]["other_card"] is None
+    assert len(tree["cards"]) == 1
+
+
+def test_another_card_of_the_model_is_named(printed: Printed, tmp_path: Path) -> None:
+    folder = tmp_path / "gpu"
+    shutil.copytree(printed.data.directory, folder)
+    device = folder / "experiments" / "labels" / DEVICE_FILE
+    record = json.loads(device.read_text(encoding="utf-8"))
+    own, record["device"]["uuid"] = record["device"]["uuid"], "GPU-12345678-and-more"
+    device.write_text(json.dumps(record), encoding="utf-8")
+    found = experiment_report.section(load(folder), tmp_path)
+    assert found["labels"]["other_card"] == "GPU-12345678"
+    assert found["inputs"]["other_card"] is None
+    first, second = found["cards"]
+    assert (first["records"][0], second["records"]) == ("the sweep", ["labels"])
+    assert own.startswith(first["card"])
 
 
 def test_what_was_not_measured_is_one_sentence_each(printed: Printed, tmp_path: Path) -> None:

@@ -374,6 +374,14 @@ def test_every_pair_of_runs_is_compared_in_order_of_time(tmp_path: Path):
     assert [run["name"] for run in tree["runs"]] == ["early", "gpu", "late"]
     assert [(kind["same_card"], kind["pairs"]) for kind in tree["kinds"]] == [(True, 1), (False, 2)]
     assert tree["several_cards"]
+    one_pair, two_pairs = ([kind["regimes"][0]["sentences"][0]] for kind in tree["kinds"])
+    assert one_pair == [
+        "2 of 2 configurations agree within 0.3 % (100 %); the goal of 95 % is met."
+    ]
+    assert two_pairs == [
+        "4 of 4 comparisons (2 configurations, 2 pairs of runs) agree within 0.3 % (100 %); 2 of 2 "
+        "pairs meet the goal of 95 %."
+    ]
     assert tree["commands"][1] == (
         "python scripts/compare.py --data gpu/repeats/early --with gpu/repeats/late"
     )
