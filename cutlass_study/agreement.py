@@ -24,6 +24,7 @@ class Agreement:
     regime: str
     tolerance: float
     rows: int
+    configurations: int  # of which these rows are; fewer over several repeats
     agree: int  # medians within the tolerance of each other
     beyond: int  # the whole 95 % interval of the difference is outside the tolerance
     median: float
@@ -60,6 +61,7 @@ def agreement(regime: str, repeats: Sequence[pd.DataFrame]) -> Agreement:
         regime=regime,
         tolerance=tolerance,
         rows=len(rows),
+        configurations=len(rows[["label", "problem"]].drop_duplicates()),
         agree=int(rows["agrees"].sum()),
         beyond=int(outside.sum()),
         median=float(sizes.median()),

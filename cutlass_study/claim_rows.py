@@ -151,14 +151,9 @@ def _timed(data: StudyData, regime: Regime) -> pd.DataFrame:
 def fastest(evidence: Evidence, regime: Regime, *selectors: Selector) -> tuple[Row, ...] | None:
     """The fastest row of each selector, all from the first folder that has every one of them."""
     for data in evidence.measured:
-        found: list[Row] = []
-        for selector in selectors:
-            rows = measured_rows(data, selector, regime)
-            if not rows:
-                break
-            found.append(rows[0])
-        else:
-            return tuple(found)
+        found = [measured_rows(data, selector, regime) for selector in selectors]
+        if all(found):
+            return tuple(rows[0] for rows in found)
     return None
 
 

@@ -69,7 +69,9 @@ class ExperimentCall:
         if self.name == "cache" and self.n != 8192:
             raise UsageError("experiment cache has sizes of its own; leave out --n")
         if self.time_budget_s is not None and not 0 < self.time_budget_s < 1e6:
-            raise UsageError(f"time budget {self.time_budget_s} s must be above 0, such as 25")
+            raise UsageError(
+                f"time budget {self.time_budget_s} s must be above 0, such as {DEFAULT_BUDGET_S:g}"
+            )
         if self.workers is not None and self.workers < 1:
             raise UsageError(f"workers {self.workers} must be at least 1")
         if not 0 <= self.seed < 2**63 - 1:

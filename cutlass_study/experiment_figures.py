@@ -187,8 +187,7 @@ def labels(data: StudyRecords) -> Figure:
 
 def interleave(data: StudyRecords) -> Figure:
     """Wall time per pair of launches over the rounds, serial and interleaved."""
-    samples = frames.keyed_samples(data)
-    samples = samples[samples["host_ms"].notna()]
+    samples = frames.pair_samples(data)
     if samples.empty:
         raise NothingToShow("no interleaved launches were timed")
     pairs = samples.groupby(["condition", "round"], as_index=False)["host_ms"].first()

@@ -216,10 +216,14 @@ def interleave(data: StudyRecords) -> pd.DataFrame:
     return frame.assign(_order=order).sort_values(["_order", "family"]).drop(columns="_order")
 
 
-def interleaved_ratios(data: StudyRecords) -> Ratios:
-    """Wall time of an interleaved pair of launches over a serial one of the same round."""
+def pair_samples(data: StudyRecords) -> pd.DataFrame:
+    """Samples of `interleave` with the wall time of a pair of launches."""
     samples = keyed_samples(data)
-    samples = samples[samples["host_ms"].notna()]
+    return samples[samples["host_ms"].notna()]
+
+
+def interleaved_ratios(samples: pd.DataFrame) -> Ratios:
+    """Wall time of an interleaved pair over a serial one of the same round, from `pair_samples`."""
     wall = samples.groupby(["round", "condition"])["host_ms"].first().unstack()
     if not {SERIAL, INTERLEAVED} <= set(wall.columns):
         return np.array([])

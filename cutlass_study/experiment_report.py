@@ -38,7 +38,7 @@ def section(data: StudyData, folder: Path) -> Tree:
                 own = recorded[name]
                 tree[name] = {
                     **VALUES[name](own),
-                    "figure": _figure(own, folder) | {"label": f"exp-{name}"},
+                    "figure": _figure(own, folder),
                     "complete": own.complete,
                     "other_card": None if _card(own) == _card(data) else _card(own),
                 }
@@ -62,8 +62,10 @@ def _cards(folders: Sequence[StudyData]) -> list[Tree]:
 
 
 def _figure(data: StudyData, folder: Path) -> Tree:
-    name = f"experiment_{data.experiment}.pdf"
+    """The figure's file below `folder`, its caption, and the label that the text refers to."""
+    label = f"experiment_{data.experiment}"
+    name = f"{label}.pdf"
     with styled():
         figure = experiment_figures.figure(data)
         replace_files(folder, {name: figure_bytes(figure, "pdf")})
-    return {"file": name, "caption": figure.caption}
+    return {"file": name, "caption": figure.caption, "label": label}

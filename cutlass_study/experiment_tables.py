@@ -84,7 +84,7 @@ INTERLEAVE_RUNS = "cuBLAS and CUTLASS one after the other and taking turns on tw
 def interleave(data: StudyRecords) -> Table:
     """Serial and interleaved launches of two kernels."""
     frame = frames.interleave(data)
-    ratios = frames.interleaved_ratios(data)
+    ratios = frames.interleaved_ratios(frames.pair_samples(data))
     caption = (
         f"{INTERLEAVE_RUNS} {about(data)}. "
         "Event time: from a stream's first launch to its last, per launch; it counts waiting for "

@@ -191,9 +191,8 @@ def _plain_intervals(data: StudyData, regime: str) -> Tree:
 def interleave(data: StudyData) -> Tree:
     """What taking turns on two streams does to a pair of launches, and what was lost."""
     frame = frames.interleave(data)
-    samples = frames.keyed_samples(data)
-    samples = samples[samples["host_ms"].notna()]
-    ratios = frames.interleaved_ratios(data)
+    samples = frames.pair_samples(data)
+    ratios = frames.interleaved_ratios(samples)
     change = ratio_percent(np.median(ratios)) if len(ratios) else None
     interval = ratio_interval(*(bootstrap_interval(ratios) or (None, None)))
     limited = samples["throttle_reasons"].fillna("").str.contains("|".join(POWER_REASONS))

@@ -14,11 +14,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from cutlass_study import repeatability_figure
 from cutlass_study import repeatability_text as text
-from cutlass_study.agreement import GOAL_SHARE, Agreement, agreement
+from cutlass_study.agreement import GOAL_SHARE, agreement
 from cutlass_study.repeatability import Repeat, compare_runs, run_of
 from cutlass_study.repeatability_tables import SUMMARY_CAPTION
 from cutlass_study.study_data import DataError, StudyData, load
@@ -103,7 +101,7 @@ def _kind(repeats: Sequence[Repeat]) -> Tree:
         "regimes": [
             {
                 "name": found.regime,
-                "sentences": text.sentences(found, _judged(found, frames, met[found.regime])),
+                "sentences": text.sentences(found, met[found.regime]),
                 "p95": text.percent(found.p95),
             }
             for found in pooled
@@ -113,15 +111,6 @@ def _kind(repeats: Sequence[Repeat]) -> Tree:
         "changed": _unique(change for repeat in repeats for change in repeat.changed),
         "noted": _unique(note for repeat in repeats for note in text.noted(repeat)),
     }
-
-
-def _judged(found: Agreement, frames: Sequence[pd.DataFrame], met: Sequence[bool]) -> str:
-    """The verdict over several pairs of runs; empty for one, which has its own."""
-    if len(met) == 1:
-        return ""
-    rows = pd.concat(frames)
-    rows = rows[rows["regime"] == found.regime]
-    return text.pooled_verdict(found, len(rows[["label", "problem"]].drop_duplicates()), met)
 
 
 def _unique(texts: Iterable[str]) -> list[str]:

@@ -89,11 +89,11 @@ def verdict(found: Agreement) -> str:
     )
 
 
-def pooled_verdict(found: Agreement, configurations: int, met: Sequence[bool]) -> str:
+def pooled_verdict(found: Agreement, met: Sequence[bool]) -> str:
     """The verdict over several pairs of runs, each of which meets the goal or does not."""
     return (
-        f"{found.agree} of {found.rows} comparisons ({configurations} configurations, {len(met)} "
-        f"pairs of runs) agree within {exact_percent(found.tolerance)} "
+        f"{found.agree} of {found.rows} comparisons ({found.configurations} configurations, "
+        f"{len(met)} pairs of runs) agree within {exact_percent(found.tolerance)} "
         f"({percent(found.share, 0)}); {sum(met)} of {len(met)} pairs meet the goal of "
         f"{exact_percent(GOAL_SHARE)}."
     )
@@ -144,7 +144,11 @@ def order(found: Agreement) -> str:
     )
 
 
-def sentences(found: Agreement, judged: str = "") -> list[str]:
-    """Everything said of one regime, the verdict first, which `judged` replaces."""
-    texts = (judged or verdict(found), sizes(found), clocks(found), order(found))
+def sentences(found: Agreement, met: Sequence[bool] = ()) -> list[str]:
+    """Everything said of one regime, the verdict first.
+
+    `met`: which pairs of runs meet the goal, if `found` is of several.
+    """
+    judged = pooled_verdict(found, met) if len(met) > 1 else verdict(found)
+    texts = (judged, sizes(found), clocks(found), order(found))
     return [text for text in texts if text]

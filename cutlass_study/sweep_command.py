@@ -76,7 +76,8 @@ class SweepCall:
             )
         if self.time_budget_s is not None and not 0 < self.time_budget_s < 1e6:
             raise UsageError(
-                f"time budget {self.time_budget_s:g} s must be above 0 and below 1e6, such as 25"
+                f"time budget {self.time_budget_s:g} s must be above 0 and below 1e6, such as "
+                f"{DEFAULT_BUDGET_S:g}"
             )
         if self.workers is not None and self.workers < 1:
             raise UsageError(f"workers {self.workers} must be at least 1")

@@ -343,6 +343,7 @@ def test_wrong_usage_is_exit_2(arguments: tuple[str, ...], words: str) -> None:
     done = run_here(*arguments)
     assert done.returncode == 2
     assert words in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_an_interruption_before_any_result_leaves_the_earlier_export(

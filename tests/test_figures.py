@@ -458,6 +458,7 @@ def test_script_exit_codes_and_sentences(tmp_path: Path):
         done = run_here("figures", *arguments, cwd=tmp_path)
         assert done.returncode == code, (arguments, done.stderr)
         assert words in done.stderr
+        assert "Traceback" not in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
 
 
