@@ -64,7 +64,7 @@ def test_the_preset_is_the_worklogs_ladder() -> None:
         entry.config.variant: entry.problem for entry in found if entry.config.family == "simt"
     }
     assert tuple(steps) == SIMT_VARIANTS
-    assert {(p.shape, p.layout) for p in steps.values()} == {((4096,) * 3, "nn")}
+    assert {(p.shape, p.layout) for p in steps.values()} == {((6144,) * 3, "nn")}
     scaled = {entry.problem.beta for entry in found if entry.problem.output == "f16"}
     assert scaled == {0, 1}
     by_problem = {entry.problem for entry in found}

@@ -28,20 +28,23 @@ struct alignas(2 * kCount) HalfVector {
   __half elements[kCount];
 };
 
-// May every multiple of kCount in a row be read as one vector?
+// May rows be read by vectors of kCount? All must be aligned, and none half outside the matrix.
 template <int kCount>
 __device__ __forceinline__ bool allows_vectors(const Matrix& matrix) {
-  return is_aligned(matrix.data, 2 * kCount) && matrix.stride % kCount == 0;
+  return is_aligned(matrix.data, 2 * kCount) && matrix.stride % kCount == 0 &&
+         matrix.columns % kCount == 0;
 }
 
 // Elements (row, column) to (row, column + kCount - 1) as FP32, zero outside the matrix.
-template <int kCount>
-__device__ __forceinline__ void fetch(float (&values)[kCount], const Matrix& matrix, bool vectors,
-                                      int row, int column) {
-  if (vectors && row < matrix.rows && column + kCount <= matrix.columns) {
-    const auto* source =
-        reinterpret_cast<const HalfVector<kCount>*>(matrix.data + row * matrix.stride + column);
-    const HalfVector<kCount> vector = *source;
+template <int kCount, bool kVectors>
+__device__ __forceinline__ void fetch(float (&values)[kCount], const Matrix& matrix, int row,
+                                      int column) {
+  if (kVectors) {
+    HalfVector<kCount> vector = {};
+    if (row < matrix.rows && column < matrix.columns) {
+      vector =
+          *reinterpret_cast<const HalfVector<kCount>*>(matrix.data + row * matrix.stride + column);
+    }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) values[i] = __half2float(vector.elements[i]);
   } else {
@@ -51,30 +54,36 @@ __device__ __forceinline__ void fetch(float (&values)[kCount], const Matrix& mat
 }
 
 // Copy a tile whose rows lie along K in global memory: kExtent rows of kTileK from (first, k0).
-template <int kCount, int kExtent, int kStride>
-__device__ __forceinline__ void copy_transposed(float* tile, const Matrix& matrix, bool vectors,
-                                                int first, int k0) {
-#pragma unroll
-  for (int share = 0; share < kExtent * kTileK / (kCount * kThreads); ++share) {
-    const int v = share * kThreads + static_cast<int>(threadIdx.x);
-    const int row = v / (kTileK / kCount), i = v % (kTileK / kCount) * kCount;
+template <int kCount, bool kVectors, int kExtent, int kStride>
+__device__ __forceinline__ void copy_transposed(float* tile, const Matrix& matrix, int first,
+                                                int k0) {
+  constexpr int kInRow = kTileK / kCount, kRows = kThreads / kInRow;  // rows that the CTA takes
+  static_assert(kTileK % kCount == 0 && kThreads % kInRow == 0 && kExtent % kRows == 0,
+                "every thread copies as many vectors");
+  const int thread = static_cast<int>(threadIdx.x), i = thread % kInRow * kCount;
+#pragma unroll kVectors ? kExtent / kRows : 1
+  for (int share = 0; share < kExtent; share += kRows) {
+    const int row = share + thread / kInRow;
     float values[kCount];
-    fetch(values, matrix, vectors, first + row, k0 + i);
+    fetch<kCount, kVectors>(values, matrix, first + row, k0 + i);
 #pragma unroll
     for (int j = 0; j < kCount; ++j) tile[(i + j) * kStride + row] = values[j];
   }
 }
 
 // Copy a tile whose rows lie along M or N already: kTileK rows of kExtent from (k0, first).
-template <int kCount, int kExtent, int kStride>
-__device__ __forceinline__ void copy_straight(float* tile, const Matrix& matrix, bool vectors,
-                                              int first, int k0) {
-#pragma unroll
-  for (int share = 0; share < kExtent * kTileK / (kCount * kThreads); ++share) {
-    const int v = share * kThreads + static_cast<int>(threadIdx.x);
-    const int i = v / (kExtent / kCount), column = v % (kExtent / kCount) * kCount;
+template <int kCount, bool kVectors, int kExtent, int kStride>
+__device__ __forceinline__ void copy_straight(float* tile, const Matrix& matrix, int first,
+                                              int k0) {
+  constexpr int kInRow = kExtent / kCount, kRows = kThreads / kInRow;  // rows that the CTA takes
+  static_assert(kExtent % kCount == 0 && kThreads % kInRow == 0 && kTileK % kRows == 0,
+                "every thread copies as many vectors");
+  const int thread = static_cast<int>(threadIdx.x), column = thread % kInRow * kCount;
+#pragma unroll kVectors ? kTileK / kRows : 1
+  for (int share = 0; share < kTileK; share += kRows) {
+    const int i = share + thread / kInRow;
     float values[kCount];
-    fetch(values, matrix, vectors, k0 + i, first + column);
+    fetch<kCount, kVectors>(values, matrix, k0 + i, first + column);
 #pragma unroll
     for (int j = 0; j < kCount; j += kQuad) {
       *reinterpret_cast<float4*>(tile + i * kStride + column + j) =
@@ -83,19 +92,29 @@ __device__ __forceinline__ void copy_straight(float* tile, const Matrix& matrix,
   }
 }
 
-// Both tiles of a step, by vectors of kCount elements of global memory.
+template <int kCount, bool kVectors>
+__device__ __forceinline__ void copy_both(float* tile_a, float* tile_b, const Matrix& a,
+                                          const Matrix& b, int tile_row, int tile_column, int k0) {
+  copy_transposed<kCount, kVectors, kTileM, kStrideA>(tile_a, a, tile_row, k0);
+  if (kBRowMajor) {
+    copy_straight<kCount, kVectors, kTileN, kStrideB>(tile_b, b, tile_column, k0);
+  } else {
+    copy_transposed<kCount, kVectors, kTileN, kStrideB>(tile_b, b, tile_column, k0);
+  }
+}
+
+// Both tiles of a step, by vectors of kCount elements of global memory where rows allow it.
+//
+// The question is asked once for all of a thread's vectors, not at each. With no branch between
+// them the compiler starts every load before it stores the first: the thread waits for global
+// memory once a step. With a branch at each vector it waits as often as it has vectors.
 template <int kCount>
 __device__ __forceinline__ void copy_tiles(float* tile_a, float* tile_b, const Matrix& a,
                                            const Matrix& b, int tile_row, int tile_column, int k0) {
-  static_assert(kTileM * kTileK % (kCount * kThreads) == 0 && kTileK % kCount == 0 &&
-                    kTileN * kTileK % (kCount * kThreads) == 0 && kTileN % kCount == 0,
-                "every thread copies as many vectors");
-  copy_transposed<kCount, kTileM, kStrideA>(tile_a, a, allows_vectors<kCount>(a), tile_row, k0);
-  if (kBRowMajor) {
-    copy_straight<kCount, kTileN, kStrideB>(tile_b, b, allows_vectors<kCount>(b), tile_column, k0);
+  if (allows_vectors<kCount>(a) && allows_vectors<kCount>(b)) {
+    copy_both<kCount, true>(tile_a, tile_b, a, b, tile_row, tile_column, k0);
   } else {
-    copy_transposed<kCount, kTileN, kStrideB>(tile_b, b, allows_vectors<kCount>(b), tile_column,
-                                              k0);
+    copy_both<kCount, false>(tile_a, tile_b, a, b, tile_row, tile_column, k0);
   }
 }
 

@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(cutlass_study::kThreads, cutlass_st
     copy_tiles<kVector>(tile_a, tile_b, operand_a, operand_b, tile_row, tile_column, k0);
     __syncthreads();
 
-#pragma unroll 1  // keeps it within these registers without spills
+#pragma unroll kTileK / 2  // loads run ahead of products; all of a tile would be 34 KiB of code
     for (int i = 0; i < kTileK; ++i) {
       float from_a[kThreadM], from_b[kColumns];
       read_quads<kThreadM>(from_a, tile_a + i * kStrideA + y);
