@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -52,6 +52,14 @@ class Run:
         return self.device.card
 
 
+class Change(NamedTuple):
+    """Something else that was not the same in two runs, such as their driver."""
+
+    what: str
+    first: str
+    second: str
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Repeat:
     """Two runs, row by row. Columns of `rows` are those of `pair`."""
@@ -59,9 +67,10 @@ class Repeat:
     first: Run
     second: Run
     rows: pd.DataFrame
+    rechosen: pd.DataFrame  # rows left out: cuBLASLt's best was another candidate in each run
     alone: tuple[int, int]  # measured rows of either run that the other lacks
     agreements: tuple[Agreement, ...]
-    changed: tuple[str, ...]  # what else was not the same, such as `driver 580.95 and 590.10`
+    changed: tuple[Change, ...]
 
     @property
     def same_card(self) -> bool:
@@ -95,7 +104,7 @@ def compare_runs(first: StudyData, second: StudyData) -> Repeat:
     """Pair two runs on GPUs of one model.
 
     Raises `DataError` for a folder without measurements, different models of GPU, and folders with
-    no row in common.
+    no kernel in common.
     """
     runs = run_of(first), run_of(second)
     models = [f"{run.device.name} ({run.device.sm_count} SMs)" for run in runs]
@@ -105,38 +114,41 @@ def compare_runs(first: StudyData, second: StudyData) -> Repeat:
             f"{models[1]}: only runs on the same model of GPU can be compared"
         )
     measured = _measured(first), _measured(second)
-    rows = pair(*measured)
+    paired = pair(*measured)
+    rows = paired[paired["note"] == ""].reset_index(drop=True)
     if rows.empty:
         raise DataError(
-            f"'{first.directory}' and '{second.directory}' have no measured row in common besides "
-            "cuBLAS; give two runs of the same preset"
+            f"'{first.directory}' and '{second.directory}' have no measured kernel in common "
+            "besides cuBLAS; give two runs of the same preset"
         )
-    counts = [int((~_is_control(frame)).sum()) - len(rows) for frame in measured]
+    rechosen = paired[paired["note"] != ""]
+    counts = [int((~_is_control(frame)).sum()) - len(paired) for frame in measured]
     regimes = sorted(set(rows["regime"]))
     agreements = tuple(agreement(regime, [rows]) for regime in regimes)
     changed = _software_changed(*runs) + _samples_changed(first, second, rows)
-    return Repeat(*runs, rows, (counts[0], counts[1]), agreements, changed)
+    return Repeat(*runs, rows, rechosen, (counts[0], counts[1]), agreements, changed)
 
 
-def _software_changed(first: Run, second: Run) -> tuple[str, ...]:
+def _software_changed(first: Run, second: Run) -> tuple[Change, ...]:
     found = [
         (title, getattr(first.device, field), getattr(second.device, field))
         for title, field in _SOFTWARE.items()
     ]
     return tuple(
-        f"{title} {one or 'unknown'} and {other or 'unknown'}"
+        Change(title, str(one or "unknown"), str(other or "unknown"))
         for title, one, other in found
         if one != other
     )
 
 
-def _samples_changed(first: StudyData, second: StudyData, rows: pd.DataFrame) -> tuple[str, ...]:
+def _samples_changed(first: StudyData, second: StudyData, rows: pd.DataFrame) -> tuple[Change, ...]:
     """Regimes whose samples were made of clearly more or less work: another way of measuring."""
     found = []
     for regime in sorted(set(rows["regime"])):
         one, other = (_timed_ms(data, regime, rows["name"]) for data in (first, second))
         if max(one, other) > LONGER_SAMPLES * min(one, other):
-            found.append(f"timed work in a {regime} sample {one:.3g} ms and {other:.3g} ms")
+            work = f"timed work in a {regime} sample"
+            found.append(Change(work, f"{one:.3g} ms", f"{other:.3g} ms"))
     return tuple(found)
 
 
@@ -171,7 +183,8 @@ def pair(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     - `clock_part` and `cycles_part`: the same against the change of cuBLAS, which is what they add
       to the ratio.
 
-    `agrees` says whether the ratios are within the tolerance, `note` what else changed.
+    `agrees` says whether the ratios are within the tolerance; `note` names the two candidates where
+    cuBLASLt's best is not the same in both runs, so that two kernels would be compared.
     """
     columns = [*RESULT_KEY, *_COMPARED]
     rows = first.merge(second[columns], on=list(RESULT_KEY), suffixes=("_first", "_second"))
@@ -211,7 +224,7 @@ def _bounds(rows: pd.DataFrame) -> tuple[pd.Series[float], pd.Series[float]]:
 
 
 def _note(row: Any) -> str:
-    """cuBLASLt's best is chosen anew in each run, and may be another kernel."""
+    """cuBLASLt's best is chosen anew in each run, and may be another candidate."""
     one, other = row["reason_first"], row["reason_second"]
     return "" if one == other else f"{one or 'nothing'}, then {other or 'nothing'}"
 

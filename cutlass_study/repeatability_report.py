@@ -8,7 +8,7 @@ where the data and either of them do not.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -73,11 +73,12 @@ def _named(data: StudyData, base: Path) -> str:
     return (folder.relative_to(base) if folder.is_relative_to(base) else folder).as_posix()
 
 
-def _run(data: StudyData) -> Tree:
+def _run(data: StudyData, base: Path) -> Tree:
     run = run_of(data)
     commands = [" ".join(["sweep.py", *one["arguments"]]) for one in data.summary.get("runs", [])]
     return {
         "name": run.name,
+        "folder": _named(data, base),
         "started": text.started(run),
         "card": run.card,
         "driver": run.device.driver_version,
@@ -108,13 +109,9 @@ def _kind(repeats: Sequence[Repeat]) -> Tree:
         ],
         "meets_goal": all(all(pairs) for pairs in met.values()),
         "by_clock": all(found.clock_part > found.cycles_part for found in pooled),
-        "changed": _unique(change for repeat in repeats for change in repeat.changed),
-        "noted": _unique(note for repeat in repeats for note in text.noted(repeat)),
+        "changed": text.all_changed(repeats),
+        "noted": text.all_noted(repeats),
     }
-
-
-def _unique(texts: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(texts))
 
 
 def _rows(repeat: Repeat) -> list[Tree]:
@@ -160,20 +157,19 @@ def section(data: StudyData, project: Path, folder: Path) -> tuple[Tree | None, 
     if not data.directory.is_relative_to(base):
         base = data.directory.parent
     found = [repeat for _, _, repeat in repeats.pairs]
+    first, second, _ = repeats.pairs[0]
     kinds = [[repeat for repeat in found if repeat.same_card == same] for same in (True, False)]
     kinds = [kind for kind in kinds if kind]
     tree = {
         "goal": text.exact_percent(GOAL_SHARE),
         "tolerances": text.tolerances(),
-        "runs": [_run(one) for one in repeats.runs],
+        "runs": [_run(one, base) for one in repeats.runs],
         "several_cards": any(not repeat.same_card for repeat in found),
         "kinds": [_kind(kind) for kind in kinds],
         "figures": [_figure(kind, folder) for kind in kinds],
         "rows": [row for repeat in found for row in _rows(repeat)],
         "caption": SUMMARY_CAPTION,
-        "commands": [
-            f"python scripts/compare.py --data {_named(first, base)} --with {_named(second, base)}"
-            for first, second, _ in repeats.pairs
-        ],
+        "command": f"python scripts/compare.py --data {_named(first, base)} "
+        f"--with {_named(second, base)}",
     }
     return tree, repeats.left_out

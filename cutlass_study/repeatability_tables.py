@@ -37,7 +37,6 @@ _SHOWN = (
     "flop_per_clk_sm_first",
     "flop_per_clk_sm_second",
     "rate_difference",
-    "note",
 )
 _CSV_ONLY = ("name", "difference_low", "difference_high", "clock_part", "cycles_part")
 SUMMARY_CAPTION = (
@@ -52,8 +51,6 @@ def comparison(repeat: Repeat) -> Table:
     """Every paired row: ratios, delivered clocks and FLOP/clk/SM of both runs."""
     frame = repeat.rows[[*_SHOWN[:1], *_CSV_ONLY[:1], *_SHOWN[1:], *_CSV_ONLY[1:]]].copy()
     frame["agrees"] = frame["agrees"].map({True: "yes", False: "no"})
-    if not (frame["note"] != "").any():
-        frame = frame.drop(columns="note")
     caption = (
         f"Two runs, row by row. {about(repeat)}. {counted(repeat)}. Agrees: the ratios differ by "
         f"at most {tolerances()}. Clocks are the delivered ones. {LABELS} {also_changed(repeat)}"

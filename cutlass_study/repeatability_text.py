@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
+
+import pandas as pd
 
 from cutlass_study.agreement import GOAL_SHARE, TOLERANCES, Agreement
 from cutlass_study.repeatability import Repeat, Run
@@ -57,17 +60,37 @@ def about(repeat: Repeat) -> str:
 
 def also_changed(repeat: Repeat) -> str:
     """A sentence on what else differs, else nothing."""
-    return f"Also different, first run and second: {'; '.join(repeat.changed)}." * bool(
-        repeat.changed
-    )
+    found = "; ".join(f"{what} {first} and {second}" for what, first, second in repeat.changed)
+    return f"Also different, first run and second: {found}." if found else ""
+
+
+def all_changed(repeats: Sequence[Repeat]) -> list[str]:
+    """What else differs between any two of several runs: `driver (580.95, 590.10)`."""
+    found: dict[str, dict[str, None]] = {}
+    for change in (change for repeat in repeats for change in repeat.changed):
+        found.setdefault(change.what, {}).update(dict.fromkeys(change[1:]))
+    return [f"{what} ({', '.join(values)})" for what, values in found.items()]
 
 
 def noted(repeat: Repeat) -> list[str]:
-    """Rows behind which another kernel may stand in the second run, a sentence for each."""
-    rows = repeat.rows[repeat.rows["note"] != ""].drop_duplicates(["label", "problem", "note"])
+    """Rows that do not count since another kernel stands behind each run's, a sentence for each."""
+    rows = repeat.rechosen.drop_duplicates(["label", "problem", "note"])
     return [
-        f"{row['label']} ({row['problem']}) need not be one kernel in both runs: {row['note']}."
+        f"{row['label']} ({row['problem']}) does not count either, as it was {row['note']}."
         for _, row in rows.iterrows()
+    ]
+
+
+def all_noted(repeats: Sequence[Repeat]) -> list[str]:
+    """The same of several pairs of runs: in how many of them a row does not count."""
+    if len(repeats) == 1:
+        return noted(repeats[0])
+    found = [repeat.rechosen[["label", "problem"]].drop_duplicates() for repeat in repeats]
+    pairs = Counter(pd.concat(found).itertuples(index=False, name=None))
+    return [
+        f"{label} ({problem}) does not count in {count} of the pairs, as it was another of "
+        "cuBLASLt's candidates in the second run."
+        for (label, problem), count in sorted(pairs.items())
     ]
 
 

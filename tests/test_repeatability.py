@@ -222,19 +222,26 @@ def test_other_inputs_and_seeds_are_other_rows():
         def change(results: pd.DataFrame, column: str = column, value: Any = value) -> None:
             results[column] = value
 
-        with pytest.raises(DataError, match="no measured row in common"):
+        with pytest.raises(DataError, match="no measured kernel in common"):
             compare_runs(study(), study("b", change=change))
 
 
-def test_a_repeat_of_cublaslt_may_be_another_kernel():
+def test_a_repeat_of_cublaslt_that_is_another_kernel_does_not_count():
     def change(results: pd.DataFrame) -> None:
-        results.loc[results["variant"] == "lt_best", "reason"] = "heuristic candidate 3"
+        chosen = results["variant"] == "lt_best"
+        results.loc[chosen, "reason"] = "heuristic candidate 3"
+        results.loc[chosen, RATIO] *= 1.1
 
+    same = compare_runs(study(), study())
     repeat = compare_runs(study(), study("b", change=change))
-    assert "note" in comparison(repeat).frame
+    assert "lt_best" not in set(repeat.rows["variant"])
+    assert set(repeat.rechosen["variant"]) == {"lt_best"}
+    assert len(repeat.rows) + len(repeat.rechosen) == len(same.rows)
+    assert all(found.agree == found.rows for found in repeat.agreements)
+    assert repeat.alone == same.alone
     (sentence,) = repeatability_text.noted(repeat)
     assert "nothing, then heuristic candidate 3" in sentence
-    assert repeatability_text.noted(compare_runs(study(), study())) == []
+    assert repeatability_text.noted(same) == []
 
 
 def test_what_else_changed_is_told():
@@ -243,11 +250,14 @@ def test_what_else_changed_is_told():
     longer = second.samples.assign(launches=second.samples["launches"] * 2)
     repeat = compare_runs(study(), replace(second, samples=longer))
     assert (repeat.same_card, repeat.hours, repeat.second.card) == (False, 3, "GPU-1")
-    assert repeat.changed[:2] == ("driver 0 and 1", "code unknown and abc")
-    assert [text.split(" ms")[0].rpartition(" ")[0] for text in repeat.changed[2:]] == [
+    assert repeat.changed[:2] == (("driver", "0", "1"), ("code", "unknown", "abc"))
+    assert [change.what for change in repeat.changed[2:]] == [
         "timed work in a burst sample",
         "timed work in a sustained sample",
     ]
+    assert "driver 0 and 1; code unknown and abc" in repeatability_text.also_changed(repeat)
+    back = compare_runs(second, study())
+    assert repeatability_text.all_changed([repeat, back])[0] == "driver (0, 1)"
     assert "another card of the same model" in repeatability_text.about(repeat)
     assert repeatability_text.later(compare_runs(second, study())) == "3.0 h earlier"
 
@@ -382,9 +392,9 @@ def test_every_pair_of_runs_is_compared_in_order_of_time(tmp_path: Path):
         "4 of 4 comparisons (2 configurations, 2 pairs of runs) agree within 0.3 % (100 %); 2 of 2 "
         "pairs meet the goal of 95 %."
     ]
-    assert tree["commands"][1] == (
-        "python scripts/compare.py --data gpu/repeats/early --with gpu/repeats/late"
-    )
+    folders = [run["folder"] for run in tree["runs"]]
+    assert folders == ["gpu/repeats/early", "gpu", "gpu/repeats/late"]
+    assert tree["command"] == "python scripts/compare.py --data gpu/repeats/early --with gpu"
     for figure in tree["figures"]:
         assert (tmp_path / figure["file"]).read_bytes().startswith(b"%PDF-")
     assert {(row["goal"], row["share"]) for row in tree["rows"]} == {("met", "100 %")}
