@@ -32,6 +32,7 @@ from cutlass_study.models.rows import (
     machine_of,
     model_rows,
     undecided_shapes,
+    unrested_rows,
     usable,
 )
 from cutlass_study.style import styled
@@ -107,10 +108,23 @@ def test_what_is_left_out(data, sm80, sm90):
     small = data.results.query("family == 'sm90' and m == 512 and regime == 'burst'")
     assert bound == (small["host_time_ms"] > 1.25 * small["time_ms"]).sum() > 0
     assert len(frame) == len(sm90)
-    left_out = set(undecided_shapes(data, "burst"))
-    assert left_out == {(16384, 16384, 16384)}, "one launch there outlasts the power limit"
+    assert not undecided_shapes(data, "burst")
     assert set(sm80.problem) == {f"{n}x{n}x{n}" for n in (512, 1024, 2048, 4096, 8192)}
     assert len(set(sm80.name)) == len(sm80)
+
+
+@pytest.mark.parametrize("family", ["sm80", "sm90"])
+def test_a_problem_without_bursts_is_ranked_but_not_fitted(data, report, family):
+    unrested = unrested_rows(data, family)
+    assert set(unrested.problem) == {"16384x16384x16384"}, "one launch outlasts the power limit"
+    assert not set(unrested.problem) & set(report.rows[family].problem)
+    for model in (PHYSICAL, CONSTANT, PER_TILE, PER_CONFIGURATION):
+        result = report.result(model, family)
+        for found in (result.regrets, result.held_out_regrets):
+            assert found[-1].problem == "16384x16384x16384"
+            assert found[-1].extrapolated
+            assert found[-1].configurations == len(unrested)
+    assert sum("no burst regime" in note for note in report.notes) == 1
 
 
 def test_rates_are_the_card_s_own(data):

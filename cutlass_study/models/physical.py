@@ -1,10 +1,10 @@
 """SM cycles of one launch from what limits a GEMM: 7 free parameters a family, 2 fixed exponents.
 
-A main-loop step of the CTAs on one SM takes a smooth maximum (8-norm) of
+A main-loop step of the CTAs on one SM takes a smooth maximum (8-norm, `sm80` 5-norm) of
 
 - tensor time, 2·BM·BN·BK / measured rate of the family's own instruction (mma.sync or wgmma);
 - L2 time, its bytes / (fitted B/clk/SM), each operand after multicast and weighted by
-  sharers^-0.15: CTAs that read the same tile at the same time cost the L2 little more than one;
+  sharers^-0.15 (`sm80` -0.25): CTAs that read one tile at once cost the L2 less than they read;
 - DRAM time of the streamed operand at the measured copy rate. A wave of tiles covers R rows of
   tiles, each reading that operand in full, at unrelated moments of its k loop; R readers find each
   other's data in the L2 only if operand/R bytes fit it (miss share 1/(1+(L2·R/operand)^4)),
@@ -24,6 +24,10 @@ Ablations on the first sweep of an H200: median error of cycles with a tile / an
 4.6 / 14 % (better medians, but tiles without clusters at 8192 are then 26 % too fast); sharing
 exponent 0 4.6 / 5.3 / 13 %, 0.5 4.3 / 6.2 / 16 %. `sm80`: 4.9 / 4.2 / 18 %; no spill term 5.1 /
 3.8 / 18 % (worst row -52 instead of -36 %); no DRAM term 4.8 / 4.1 / 16 %: DRAM never binds there.
+`sm80` then had the constants of `sm90`, and took 256x128 for as fast as 128x256 at 8192 (regret 4.5
+and 5.6 % on two cards' full sweeps): there the L2 is near enough to the tensor time to count, which
+5-norm and exponent 0.25 show on either card (regret 1.4 and 2.7 %; errors with a tile and an N held
+out 3.3 / 4.0 instead of 3.3 / 3.9 %, and 3.3 / 4.0 instead of 3.6 / 4.1 %; 0.3 and 0.4 do as well).
 Tried and dropped: shared-memory bandwidth for `sm80` (its coefficient ran to the lower bound;
 tensor_slowdown took its place), a synchronization cost a step, a constant latency at S=2 (came out
 near 0), fitting DRAM rate and L2 size (3.9-4.1 TB/s and 63-66 MB: the measured copy rate and the
@@ -41,8 +45,8 @@ import numpy as np
 from cutlass_study.models.fitting import Parameter
 from cutlass_study.models.rows import Floats, ModelRows
 
-NORM = 8.0
-SHARING_EXPONENT = 0.15
+NORM = {"sm80": 5.0, "sm90": 8.0}
+SHARING_EXPONENT = {"sm80": 0.25, "sm90": 0.15}
 RESIDENCE_SHARPNESS = 4.0
 WARPS_REFERENCE = 128.0  # threads whose registers stage one step at S=2
 
@@ -96,16 +100,14 @@ def l2_bytes(rows: ModelRows, ctas_per_sm: Floats) -> Floats:
     resident = np.minimum(rows.tiles, rows.machine.sm_count * ctas_per_sm)
     streamed = np.maximum(resident / rows.fast_tiles / rows.streamed_multicast, 1)
     held = np.maximum(np.minimum(rows.fast_tiles, resident) / rows.held_multicast, 1)
-    return np.asarray(
-        rows.streamed_bytes * streamed**-SHARING_EXPONENT
-        + rows.held_bytes * held**-SHARING_EXPONENT
-    )
+    power = -SHARING_EXPONENT[rows.family]
+    return np.asarray(rows.streamed_bytes * streamed**power + rows.held_bytes * held**power)
 
 
-def _smooth_maximum(*terms: Floats) -> Floats:
+def _smooth_maximum(norm: float, *terms: Floats) -> Floats:
     largest = np.maximum.reduce(terms)
-    total = sum((term / largest) ** NORM for term in terms)
-    return np.asarray(largest * total ** (1 / NORM))
+    total = sum((term / largest) ** norm for term in terms)
+    return np.asarray(largest * total ** (1 / norm))
 
 
 def cycles(rows: ModelRows, values: Floats, clock_mhz: Floats | None = None) -> Floats:
@@ -130,6 +132,7 @@ def _sm80(rows: ModelRows, values: Floats, clock: Floats) -> Floats:
 
     def round_cycles(ctas: Floats) -> Floats:
         step = _smooth_maximum(
+            NORM["sm80"],
             ctas * tensor * slowdown,
             ctas * l2_bytes(rows, ctas) / l2_rate,
             ctas * dram_cycles(rows, ctas, clock),
@@ -149,6 +152,7 @@ def _sm90(rows: ModelRows, values: Floats, clock: Floats) -> Floats:
     one = np.ones(len(rows))
     fill = latency + per_byte * (rows.a_bytes + rows.b_bytes)
     step = _smooth_maximum(
+        NORM["sm90"],
         _tensor(rows),
         l2_bytes(rows, one) / l2_rate,
         dram_cycles(rows, one, clock),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import mean
 
@@ -43,6 +44,7 @@ from cutlass_study.models.rows import (
     ModelRows,
     model_rows,
     undecided_shapes,
+    unrested_rows,
     usable,
 )
 from cutlass_study.study_data import StudyData
@@ -56,8 +58,8 @@ class ModelResult:
     """One model of one family: all errors are relative errors of TFLOPS.
 
     `at_measured_clock` judges the cycles alone (physical model). `regrets` is of the model that saw
-    every row, `held_out_regrets` of the one that never saw that problem. With a `refusal`, nothing
-    else is filled.
+    every row, `held_out_regrets` of the one that never saw that problem; problems without a burst
+    regime, which no fit saw, are the last of either. With a `refusal`, nothing else is filled.
     """
 
     model: str
@@ -123,6 +125,7 @@ def evaluate(
         for (m, n, k), lacking in undecided_shapes(data, regime).items()
     ]
     results: list[ModelResult] = []
+    ranked: dict[str, ModelRows] = {}
     curves: list[DepthCurve] = []
     pools: dict[str, DepthPool] = {}
     for family in MODELLED:
@@ -135,10 +138,13 @@ def evaluate(
         if left_out:
             rows_are = "row (N ≤ 512) is" if left_out == 1 else "rows (N ≤ 512) are"
             notes.append(f"{left_out} launch-bound {family} {rows_are} left out.")
-        results += _family_results(rows[family], intervals)
+        unrested = unrested_rows(data, family) if regime == "burst" else None
+        ranked[family] = rows[family].joined(unrested) if unrested else rows[family]
+        notes += [note for note in _unrested_notes(unrested) if note not in notes]
+        results += _family_results(rows[family], unrested, intervals)
         curves += depth_curves(rows[family])
         pools[family] = depth_pool(family, depth_series(rows[family]))
-    asked = heuristics_report(rows, data) if outside else HeuristicsReport(reason="not asked")
+    asked = heuristics_report(ranked, data) if outside else HeuristicsReport(reason="not asked")
     return ModelReport(
         document_model(), occupancy_caps(), tuple(curves), pools, tuple(results), asked, rows,
         tuple(notes),
@@ -158,30 +164,54 @@ def measured_intervals(data: StudyData, regime: str = "burst") -> dict[str, tupl
     }
 
 
-def _family_results(rows: ModelRows, intervals: bool) -> list[ModelResult]:
-    tiles = len(set(rows.tile))
-    configurations = len({str(name).split("__")[0] for name in rows.name})
+def _unrested_notes(rows: ModelRows | None) -> list[str]:
+    if rows is None:
+        return []
+    shapes = ", ".join(sorted(set(map(str, rows.problem)))).replace("x", "×")
     return [
-        _physical(rows, intervals),
-        _plain(rows, CONSTANT, 1, null.constant),
-        _plain(rows, PER_TILE, tiles, null.per_tile),
-        _plain(rows, PER_CONFIGURATION, configurations, null.per_configuration),
+        f"{shapes} has no burst regime: no model is fitted to it, but the speed lost there, in the "
+        "sustained regime, is counted too."
     ]
 
 
-def _plain(rows: ModelRows, model: str, parameters: int, learn: Learn) -> ModelResult:
+def _family_results(
+    rows: ModelRows, unrested: ModelRows | None, intervals: bool
+) -> list[ModelResult]:
+    tiles = len(set(rows.tile))
+    configurations = len({str(name).split("__")[0] for name in rows.name})
+    return [
+        _physical(rows, unrested, intervals),
+        _plain(rows, unrested, CONSTANT, 1, null.constant),
+        _plain(rows, unrested, PER_TILE, tiles, null.per_tile),
+        _plain(rows, unrested, PER_CONFIGURATION, configurations, null.per_configuration),
+    ]
+
+
+def _unrested_regrets(
+    unrested: ModelRows | None, predict: Callable[[ModelRows], Floats]
+) -> tuple[Regret, ...]:
+    if unrested is None:
+        return ()
+    return regrets(unrested, predict(unrested), np.ones(len(unrested), dtype=np.bool_))
+
+
+def _plain(
+    rows: ModelRows, unrested: ModelRows | None, model: str, parameters: int, learn: Learn
+) -> ModelResult:
     try:
-        predicted = learn(rows)(rows)
+        predict = learn(rows)
+        predicted = predict(rows)
     except ModelError as refusal:
         return ModelResult(model, rows.family, len(rows), parameters, refusal=str(refusal))
     apart = _held_out_axes(learn, rows)
+    beyond = _unrested_regrets(unrested, predict)
     return ModelResult(
         model, rows.family, len(rows), parameters,
         in_sample=errors(predicted, rows.tflops),
         predicted=predicted,
         held_out=apart,
-        regrets=regrets(rows, predicted),
-        held_out_regrets=_regrets_by_problem(rows, apart),
+        regrets=regrets(rows, predicted) + beyond,
+        held_out_regrets=_regrets_by_problem(rows, apart) + beyond,
     )  # fmt: skip
 
 
@@ -202,7 +232,7 @@ def _regrets_by_problem(rows: ModelRows, apart: tuple[HeldOut, ...]) -> tuple[Re
     return ()
 
 
-def _physical(rows: ModelRows, intervals: bool) -> ModelResult:
+def _physical(rows: ModelRows, unrested: ModelRows | None, intervals: bool) -> ModelResult:
     from cutlass_study.models import clock, physical
 
     count = len(physical.PARAMETERS[rows.family]) + len(clock.PARAMETERS)
@@ -213,6 +243,7 @@ def _physical(rows: ModelRows, intervals: bool) -> ModelResult:
         return ModelResult(PHYSICAL, rows.family, len(rows), count, refusal=str(refusal))
     predicted = model.predict(rows)
     apart = _held_out_axes(learner(model), rows)
+    beyond = _unrested_regrets(unrested, model.predict)
     at_clock = rows.flop / (model.cycles(rows) / rows.clock_mhz / 1e3) / 1e9
     return ModelResult(
         PHYSICAL, rows.family, len(rows), count,
@@ -223,7 +254,7 @@ def _physical(rows: ModelRows, intervals: bool) -> ModelResult:
         held_out=apart,
         held_out_at_measured_clock=_held_out_axes(cycle_learner(model), rows),
         clock=clock_errors(rows, model),
-        regrets=regrets(rows, predicted),
-        held_out_regrets=_regrets_by_problem(rows, apart),
+        regrets=regrets(rows, predicted) + beyond,
+        held_out_regrets=_regrets_by_problem(rows, apart) + beyond,
         fitted=model,
     )  # fmt: skip

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from cutlass_study import peaks
 from cutlass_study.columns import identity_from_values
 from cutlass_study.config import GemmConfig, GemmProblem
+from cutlass_study.records import UNRESTED
 from cutlass_study.sm90_resources import Sm90Kernel, resolved_stages
 from cutlass_study.study_data import StudyData
 
@@ -107,6 +108,16 @@ class ModelRows:
     def __len__(self) -> int:
         return len(self.name)
 
+    def joined(self, other: ModelRows) -> ModelRows:
+        """These rows, then those of another of the same family and machine."""
+        values = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
+        return ModelRows(
+            **{
+                k: np.concatenate(pair) if isinstance(pair[0], np.ndarray) else pair[0]
+                for k, pair in values.items()
+            }
+        )
+
     def take(self, chosen: NDArray[Any]) -> ModelRows:
         """The rows of a mask or of indices, which may repeat."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -153,11 +164,25 @@ def usable(data: StudyData, family: str, regime: str = "burst") -> tuple[pd.Data
 def model_rows(data: StudyData, family: str, regime: str = "burst") -> ModelRows:
     """Features of every usable row of one family. Raises `ModelError` where there is none."""
     machine = machine_of(data)
-    if family not in machine.flop_per_clk_sm:
-        raise ModelError(f"no tensor rate is known for family {family} on this card")
     frame, _ = usable(data, family, regime)
     if frame.empty:
         raise ModelError(f"no {family} row was measured in the {regime} regime")
+    return _rows(machine, family, frame)
+
+
+def unrested_rows(data: StudyData, family: str) -> ModelRows | None:
+    """Sustained rows of problems that have no burst regime, `None` without one.
+
+    Models of bursts are not fitted to them, but can be asked which kernel is fastest there.
+    """
+    frame, _ = usable(data, family, "sustained")
+    frame = frame[frame["stop_reason"].str.contains(UNRESTED, regex=False)]
+    return None if frame.empty else _rows(machine_of(data), family, frame)
+
+
+def _rows(machine: Machine, family: str, frame: pd.DataFrame) -> ModelRows:
+    if family not in machine.flop_per_clk_sm:
+        raise ModelError(f"no tensor rate is known for family {family} on this card")
     records = []
     for record in frame.to_dict("records"):
         plain = {str(key): None if pd.isna(v) or v == "" else v for key, v in record.items()}
