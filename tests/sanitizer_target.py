@@ -85,6 +85,7 @@ def main() -> int:
             kernel = hand_written_kernel(config, nvrtc.compile_cubin(unit, device.arch).cubin)
             kernel.prepare(problem, operands)
             operands.poison(0, copy_c=kernel.in_place)
+            probe.hold(kernel, 0.001)
             probe.record(0, kernel)
             kernel.launch(0)
             probe.record(1, kernel)
