@@ -8,7 +8,7 @@ problems where some kernel has no valid sample: which is fastest there, chance d
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -111,12 +111,12 @@ class ModelRows:
     def joined(self, other: ModelRows) -> ModelRows:
         """These rows, then those of another of the same family and machine."""
         values = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
-        return ModelRows(
-            **{
-                k: np.concatenate(pair) if isinstance(pair[0], np.ndarray) else pair[0]
-                for k, pair in values.items()
-            }
-        )
+        arrays: dict[str, Any] = {
+            name: np.concatenate(pair)
+            for name, pair in values.items()
+            if isinstance(pair[0], np.ndarray)
+        }
+        return replace(self, **arrays)
 
     def take(self, chosen: NDArray[Any]) -> ModelRows:
         """The rows of a mask or of indices, which may repeat."""
