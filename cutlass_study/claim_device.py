@@ -132,17 +132,20 @@ def gap_closed(
 def share_at_delivered_clock(
     evidence: Evidence, *, kernel: Selector, share: str, tolerance: float
 ) -> Finding:
-    """Share of the card's own measured peak at the clock that the kernel was given."""
+    """Share of what the card's `mma.sync` reaches, at the clock that the kernel was given."""
+    rate = evidence.mma_rate
 
     def judge(regime: Regime) -> Part | None:
         found = fastest(evidence, regime, kernel)
-        if found is None or not found[0].values["peak_share"] > 0:
+        if found is None or not rate or not found[0].values["flop_per_clk_sm"] > 0:
             return None
-        value, clock = (float(found[0].values[name]) for name in ("peak_share", "sm_clock_mhz"))
+        own, clock = (float(found[0].values[name]) for name in ("flop_per_clk_sm", "sm_clock_mhz"))
+        value = own / rate
         claimed = printed(share).widened(tolerance)
         text = (
-            f"{found[0].label} reaches {percent(value)} of the FP32-accumulate peak at its "
-            f"delivered {clock:,.0f} MHz, claimed {share} ± {100 * tolerance:g} points"
+            f"{found[0].label} reaches {percent(value)} of the mma.sync rate ({own:,.0f} of "
+            f"{rate:,.0f} FLOP/clk/SM, FP32 accumulate) at its delivered {clock:,.0f} MHz, claimed "
+            f"{share} ± {100 * tolerance:g} points"
         )
         return Part(claimed.low <= value <= claimed.high, text)
 

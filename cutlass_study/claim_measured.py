@@ -74,7 +74,8 @@ def speed_change(
         claimed = printed(change).widened(tolerance)
         text = (
             f"{named(own, base)} {own.tflops:.1f}, {named(base, own)} {base.tflops:.1f} TFLOPS: "
-            f"{ratio.change()}, claimed {change} ± {100 * tolerance:g} points"
+            f"{ratio.change()}, claimed {change} ± {100 * tolerance:g} points (with its rounding "
+            f"{percent(claimed.low)} to {percent(claimed.high)})"
         )
         if ratio.span is None:
             return Part(None, f"{text}; too few rounds for an interval")
@@ -101,7 +102,8 @@ def same_speed(
             return Part(True, f"both are {own.label}, {own.tflops:.1f} TFLOPS")
         ratio = ratio_of(own, base, evidence.comparisons)
         text = (
-            f"{own.label} {own.tflops:.1f}, {base.label} {base.tflops:.1f} TFLOPS: {ratio.change()}"
+            f"{own.label} {own.tflops:.1f}, {base.label} {base.tflops:.1f} TFLOPS: "
+            f"{ratio.change()}, claimed equal ± {percent(tolerance)}"
         )
         if ratio.span is None:
             return Part(None, f"{text}; too few rounds for an interval")

@@ -19,29 +19,41 @@ from cutlass_study.claim_rows import (
 )
 from cutlass_study.claim_tests import Evidence, Finding, Selector, listed, percent, register
 from cutlass_study.records import DeviceRecord, Regime
+from cutlass_study.regimes import POWER_REASONS
 from cutlass_study.stats import valid
 
 
 @register
 def clock_below_maximum(evidence: Evidence, *, kernel: Selector) -> Finding:
-    """Whether the clock delivered during a kernel stays below the card's maximum by 1 % or more.
+    """Whether the power limit keeps the delivered clock below the card's maximum by 1 % or more.
 
-    Power stands beside it in the sustained regime only.
+    Sustained regime only, where the driver names power as the reason in most samples; where it
+    names no reason at all, a low clock proves nothing.
     """
     device = evidence.device
 
     def judge(regime: Regime) -> Part | None:
         found = fastest(evidence, regime, kernel)
-        if found is None or device is None or not device.max_sm_clock_mhz:
+        if regime != "sustained" or found is None or device is None:
+            return None
+        if not device.max_sm_clock_mhz:
             return None
         clock = float(found[0].values["sm_clock_mhz"])
         if not clock > 0:
             return None
         text = f"{found[0].label} ran at {clock:,.0f} of {device.max_sm_clock_mhz:,.0f} MHz"
-        text += _power(found[0], device) if regime == "sustained" else ""
-        return Part(clock < 0.99 * device.max_sm_clock_mhz, text)
+        text += _power(found[0], device)
+        below = clock < 0.99 * device.max_sm_clock_mhz
+        return Part(below if not below or _limited(found[0]) else None, text)
 
     return by_regime(judge)
+
+
+def _limited(row: Row) -> bool:
+    """Whether NVML named power as a throttle reason in most samples."""
+    samples = valid(row.samples())
+    named = sum(any(one in sample.throttle_reasons for one in POWER_REASONS) for sample in samples)
+    return 2 * named > len(samples)
 
 
 def _power(row: Row, device: DeviceRecord) -> str:

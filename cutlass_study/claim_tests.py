@@ -35,6 +35,12 @@ class Evidence:
     def device(self) -> DeviceRecord | None:
         return self.measured[0].device if self.measured else None
 
+    @property
+    def mma_rate(self) -> float | None:
+        """FLOP/clk/SM of the card's `mma.sync` with FP32 accumulators in a loop of nothing else."""
+        ceilings = self.measured[0].ceilings if self.measured else {}
+        return ceilings.get("mma_f32", {}).get("flop_per_clk_sm")
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:

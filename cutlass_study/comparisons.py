@@ -19,6 +19,8 @@ from cutlass_study.views import CONFIG_COLUMNS, NothingToShow, StudyView, short_
 EPILOGUE_REFERENCE = 4
 RANKED_ROWS = 25  # of the ranking, as a table and as a figure
 
+NAMED_ROWS = 6  # kinds of launch-bound rows that a caption still names
+
 
 def paired_ratio(
     samples: pd.DataFrame, name: str, reference: str
@@ -61,9 +63,15 @@ def launch_bound_note(rows: pd.DataFrame) -> str:
     count = int((rows["launch_bound"] == "true").sum())
     if not count:
         return ""
+    bound = rows[rows["launch_bound"] == "true"]
+    named = [
+        f"{label} at {', '.join(f'{n:g}' for n in sorted(group['n'].unique()))}"
+        for label, group in bound.assign(label=short_labels(bound)).groupby("label", sort=False)
+    ]
+    which = f" ({'; '.join(named)})" if len(named) <= NAMED_ROWS else ""
     return (
-        f" {count} row{'s are' if count > 1 else ' is'} launch-bound: the host took more than "
-        f"{LAUNCH_BOUND:g} times as long for a launch as the GPU."
+        f" {count} row{'s are' if count > 1 else ' is'} launch-bound{which}: the host took more "
+        f"than {LAUNCH_BOUND:g} times as long for a launch as the GPU."
     )
 
 
@@ -190,7 +198,8 @@ def stand_in_note(rows: pd.DataFrame) -> str:
         return ""
     return (
         f" Hollow points ({', '.join(f'{extent:g}' for extent in extents)}): sustained regime, "
-        "since the power limit acts in every burst sample there, however long the card rests."
+        "since the power limit acts in nearly every burst there, however long the card rests "
+        "(samples of that trial are not kept)."
     )
 
 

@@ -22,6 +22,7 @@ from cutlass_study.config import GemmConfig, GemmProblem
 from cutlass_study.footprint import fitting_problem
 from cutlass_study.prepare import Inputs, Prepared
 from cutlass_study.records import Distribution, Identity
+from cutlass_study.sm90_resources import pipeline_stages
 from cutlass_study.space import CUBLAS, Entry, sm80, square, wmma
 
 DISTRIBUTIONS: tuple[Distribution, ...] = ("zeros", "integers", "uniform", "normal")
@@ -51,10 +52,16 @@ def with_source(config: GemmConfig) -> GemmConfig:
 
 
 def alphabeta_cases(kernels: Iterable[GemmConfig], problem: GemmProblem) -> Iterator[Case]:
-    """beta=0 without a C (where the kernel can), beta=0 with a C, and beta=1."""
+    """beta=0 without a C (where the kernel can), beta=0 with a C, and beta=1.
+
+    As many stages as fit beside a C (`stages` of "auto") are fewer than without: all have those.
+    """
     added = replace(problem, beta=1.0)
     for config in (CUBLAS, *kernels):
         own = with_source(config)
+        if config.family == "sm90":
+            stages = pipeline_stages(own, problem)
+            config, own = replace(config, stages=stages), replace(own, stages=stages)
         for variant in dict.fromkeys((config, own)):
             yield Case(Entry(variant, problem))
         yield Case(Entry(own, added))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cutlass_study.columns import identity_from_values
 from cutlass_study.comparisons import paired_ratio
 from cutlass_study.conditions import (
     ALONE,
@@ -28,6 +29,7 @@ from cutlass_study.config import GemmProblem
 from cutlass_study.footprint import set_bytes
 from cutlass_study.label_check import check
 from cutlass_study.records import SAMPLE_COLUMNS
+from cutlass_study.sm90_resources import pipeline_stages
 from cutlass_study.stats import Ratios
 from cutlass_study.study_data import sample_records
 from cutlass_study.views import NothingToShow, StudyRecords, plain_types, prepare, short_labels
@@ -80,6 +82,7 @@ def inputs(data: StudyRecords) -> pd.DataFrame:
                 continue
             row: Any = by_input.loc[distribution]
             line = {"regime": regime, "label": row["label"], "distribution": distribution}
+            line["name"] = row["name"]
             line |= {column: row[column] for column in columns}
             if "uniform" in by_input.index:
                 uniform: Any = by_input.loc["uniform"]
@@ -124,6 +127,8 @@ def _cost(samples: pd.DataFrame, regime: str, own: Any, reference: Any) -> dict[
     ratio = _ratio(samples, regime, own["key"], reference["key"])
     return {
         "label": own["label"],
+        "stages": _stages(own),
+        "reference_stages": _stages(reference),
         "time_ms": own["time_ms"],
         "reference_time_ms": reference["time_ms"],
         "cost_percent": 100 * (ratio["ratio"] - 1),
@@ -132,6 +137,13 @@ def _cost(samples: pd.DataFrame, regime: str, own: Any, reference: Any) -> dict[
         "moved_bytes": minimal_bytes(own),
         "reference_moved_bytes": minimal_bytes(reference),
     }
+
+
+def _stages(row: Any) -> int | None:
+    """Stages of the main loop, "auto" resolved; a C in shared memory can leave room for fewer."""
+    values = {str(key): None if pd.isna(v) or v in ("", "auto") else v for key, v in row.items()}
+    identity = identity_from_values(values)
+    return pipeline_stages(identity.config, identity.problem)
 
 
 def cache(data: StudyRecords) -> pd.DataFrame:

@@ -22,6 +22,7 @@ from cutlass_study.stats import CONFIDENCE, bootstrap_interval
 from cutlass_study.study_data import StudyData
 
 Tree = dict[str, Any]
+CLEARLY_BELOW = 0.9  # of the power limit
 LEVEL = 1 - CONFIDENCE  # family-wise level of the shuffled-labels check
 
 
@@ -60,7 +61,37 @@ def inputs(data: StudyData) -> Tree:
                 {"label": str(label), "rows": lines, "uniform": uniform, "others": others}
             )
         regimes.append({"name": str(regime), "kernels": kernels})
-    return {"regimes": regimes}
+    return {"regimes": regimes, "capped_low": _capped_low(data, frame)}
+
+
+def _capped_low(data: StudyData, frame: pd.DataFrame) -> Tree | None:
+    """The sustained row furthest below the power limit, if the limit is what the driver names."""
+    limit = data.device.power_limit_w if data.device else None
+    rows = frame[(frame["regime"] == "sustained") & (frame["power_w"] > 0)]
+    if not limit or rows.empty:
+        return None
+    row: Any = rows.sort_values("power_w").iloc[0]
+    samples = data.samples
+    samples = samples[
+        (samples["regime"] == "sustained") & (samples["name"] == row["name"])
+        & (samples["distribution"] == row["distribution"]) & (samples["rejected"] == "")
+    ]  # fmt: skip
+    limited = int(_power_limited(samples).sum())
+    if row["power_w"] > CLEARLY_BELOW * limit or 2 * limited <= len(samples):
+        return None
+    return {
+        "label": str(row["label"]),
+        "inputs": str(row["distribution"]),
+        "power": number(row["power_w"], 0),
+        "limit": number(limit, 0),
+        "clock": number(row["sm_clock_mhz"], 0),
+        "limited": str(limited),
+        "samples": str(len(samples)),
+    }
+
+
+def _power_limited(samples: pd.DataFrame) -> pd.Series[bool]:
+    return samples["throttle_reasons"].fillna("").str.contains("|".join(POWER_REASONS))
 
 
 def _input_row(row: Any) -> Tree:
@@ -109,6 +140,8 @@ def _cost_row(row: Any, bandwidth_gbs: float | None) -> Tree:
         "reference_time": number(row["reference_time_ms"], 3),
         "cost": ratio_percent(1 + row["cost_percent"] / 100, 2),
         "interval": ratio_interval(low, high),
+        "stages": number(row["stages"], 0),
+        "reference_stages": number(row["reference_stages"], 0),
         "moved": number(row["moved_bytes"] / 1e6, 0),
         "reference_moved": number(row["reference_moved_bytes"] / 1e6, 0),
         "read_share": read_share,
@@ -195,7 +228,7 @@ def interleave(data: StudyData) -> Tree:
     ratios = frames.interleaved_ratios(samples)
     change = ratio_percent(np.median(ratios)) if len(ratios) else None
     interval = ratio_interval(*(bootstrap_interval(ratios) or (None, None)))
-    limited = samples["throttle_reasons"].fillna("").str.contains("|".join(POWER_REASONS))
+    limited = _power_limited(samples)
     failed = frame[frame["outcome"] != "ok"]
     return {
         "kernels": [str(label) for label in frame["label"].unique()],

@@ -20,26 +20,8 @@ from cutlass_study import (
 from cutlass_study.config import HAND_WRITTEN, GemmConfig, GemmProblem
 from cutlass_study.gpus import GpuLimits
 from cutlass_study.nvrtc import Source
-from cutlass_study.sm90_resources import Sm90Kernel
 
 FrontEnd = Literal["templates", "interface"]
-
-
-def _sm90_kernel(config: GemmConfig, problem: GemmProblem) -> Sm90Kernel:
-    assert config.threadblock_shape and config.cluster_shape and config.schedule
-    assert config.source_c and config.epilogue and config.epilogue_width and config.alignment
-    return Sm90Kernel(
-        tile=config.threadblock_shape,
-        cluster=config.cluster_shape,
-        schedule=config.schedule,
-        stages=config.stages,
-        source_c=config.source_c,
-        epilogue=config.epilogue,
-        epilogue_width=config.epilogue_width,
-        alignment=config.alignment,
-        layout=problem.layout,
-        output=problem.output,
-    )
 
 
 def _sm90_reason(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) -> str | None:
@@ -48,7 +30,9 @@ def _sm90_reason(config: GemmConfig, problem: GemmProblem, limits: GpuLimits) ->
     if problem.beta != 0 and config.source_c == "void":
         return f"beta={problem.beta:g} needs a source C, this kernel has none (void)"
     return (
-        sm90_resources.infeasible_reason(_sm90_kernel(config, problem), limits.smem_per_block_optin)
+        sm90_resources.infeasible_reason(
+            sm90_resources.kernel_of(config, problem), limits.smem_per_block_optin
+        )
         or alignment_rules.operand_alignment(config, problem, limits)
         or alignment_rules.k_alignment(config, problem, limits)
         or alignment_rules.output_alignment(config, problem, limits)
@@ -96,7 +80,7 @@ def smem_bytes(config: GemmConfig, problem: GemmProblem) -> int | None:
     if config.family == "sm80":
         return sm80_resources.sm80_smem_bytes(config, problem)
     if config.family == "sm90":
-        return sm90_resources.smem_bytes(_sm90_kernel(config, problem))
+        return sm90_resources.smem_bytes(sm90_resources.kernel_of(config, problem))
     if config.family == "wmma":
         assert config.threadblock_shape and config.warp_shape and config.stages
         return wmma_source.wmma_smem_bytes(
@@ -110,13 +94,6 @@ def smem_bytes(config: GemmConfig, problem: GemmProblem) -> int | None:
     if config.family == "wgmma":
         return wgmma_source.wgmma_smem_bytes(config)
     return None
-
-
-def pipeline_stages(config: GemmConfig, problem: GemmProblem) -> int | None:
-    """Stages of the main loop, with `sm90`'s "auto" resolved; `None` for cuBLAS."""
-    if config.family == "sm90":
-        return sm90_resources.resolved_stages(_sm90_kernel(config, problem))
-    return config.stages
 
 
 def source(
@@ -171,7 +148,10 @@ def _sm90_translation_unit(config: GemmConfig, problem: GemmProblem) -> Source:
 
     toolchain = find_toolchain()
     # "auto" is resolved here, so that it has the source, and the cache entry, of its stage count.
-    kernel = replace(_sm90_kernel(config, problem), stages=pipeline_stages(config, problem))
+    kernel = replace(
+        sm90_resources.kernel_of(config, problem),
+        stages=sm90_resources.pipeline_stages(config, problem),
+    )
     return Source(
         sm90_source(**asdict(kernel)),
         (source_folder("instantiations"), *toolchain.include_paths),

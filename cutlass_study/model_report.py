@@ -54,6 +54,7 @@ def _outside(report: ModelReport) -> Tree | None:
         "version": asked.version,
         "family": asked.family,
         "problems": str(len(problems)),
+        "shapes": ", ".join(regret.problem.replace("x", "×") for regret in asked.regrets),
         "lost": _percent(asked.mean_regret),
         "own": _percent(mean(own) if own else None),
         "held_out": _percent(mean(held_out) if held_out else None),

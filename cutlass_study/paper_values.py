@@ -5,7 +5,8 @@ A value that the data can't give is `None`, and the template leaves its sentence
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -19,6 +20,8 @@ from cutlass_study.views import NothingToShow, StudyView, make_views
 Tree = dict[str, Any]
 MMA = "mma_f32"  # the benchmark of `mma.sync` with FP32 accumulators
 STUDY_TILES = ("256x128x32", "128x128x32")  # of the primary document
+WIDTHS = (1, 2, 4)  # of the epilogue; the document's headline is of the last
+REGIMES = ("burst", "sustained")
 MIB = 2**20
 
 
@@ -94,13 +97,13 @@ def _best(rows: pd.DataFrame, **wanted: str) -> Tree | None:
     return _row(rows.iloc[0]) if len(rows) else None
 
 
-def depth(view: StudyView, regime: str, tile: str) -> Tree | None:
-    """TFLOPS of one `sm80` tile over S at width 4, and what S=4 changes against S=3, paired."""
+def depth(view: StudyView, regime: str, tile: str, width: int = 4) -> Tree | None:
+    """TFLOPS of one `sm80` tile over S at one width, and what S=4 changes against S=3, paired."""
     rows = measured_rows(view, regime)
     rows = rows[
         (rows["family"] == "sm80")
         & (rows["threadblock_shape"] == tile)
-        & (rows["epilogue_width"] == 4)
+        & (rows["epilogue_width"] == width)
         & (rows["split_k"] == 1)
         & (rows["swizzle"] == 1)
     ]
@@ -119,6 +122,43 @@ def depth(view: StudyView, regime: str, tile: str) -> Tree | None:
         "loses": bool(paired and paired[2] < 1),
         "gains": bool(paired and paired[1] > 1),
     }
+
+
+def depth_changes(runs: Sequence[StudyData]) -> Tree:
+    """What S=4 changes against S=3, by tile, regime and width, a cell for each run.
+
+    `spans` by tile and regime: the smallest and the largest change at width 4 of several cards.
+    """
+    views = [next(iter(make_views(run)), None) for run in runs]
+    rows, spans = [], []
+    for tile, name in product(STUDY_TILES, REGIMES):
+        for width in WIDTHS:
+            found = [
+                depth(view, name, tile, width) if view and name in view.regimes else None
+                for view in views
+            ]
+            changes = [one["change"] if one else None for one in found]
+            if not any(changes):
+                continue
+            rows.append(
+                {"tile": tile.replace("x", "×"), "regime": name, "width": width, "changes": changes}
+            )
+            uuids = {
+                run.device.uuid for run, change in zip(runs, changes, strict=True)
+                if change and run.device
+            }  # fmt: skip
+            if width == WIDTHS[-1] and len(uuids) > 1:
+                known = sorted((change for change in changes if change), key=_as_number)
+                spans.append(
+                    {"tile": rows[-1]["tile"], "regime": name, "cards": len(uuids),
+                     "low": known[0], "high": known[-1]}
+                )  # fmt: skip
+    cards = [run.device.card if run.device else "unknown" for run in runs]
+    return {"cards": cards, "rows": rows, "spans": spans}
+
+
+def _as_number(change: str) -> float:
+    return float(change.removesuffix("%").strip().replace("−", "-"))
 
 
 def _widths(view: StudyView, regime: str) -> Tree | None:
@@ -149,6 +189,7 @@ def _clocks(view: StudyView, regime: str) -> Tree | None:
     samples = samples[samples["sm_clock_mhz"].notna()]
     if samples.empty:
         return None
+    reasons = samples.loc[samples["rejected"] == "", "throttle_reasons"].fillna("")
     return {
         "delivered_low": number(samples["sm_clock_mhz"].quantile(0.05), 0),
         "delivered_high": number(samples["sm_clock_mhz"].quantile(0.95), 0),
@@ -156,6 +197,8 @@ def _clocks(view: StudyView, regime: str) -> Tree | None:
         "power": number(samples["power_w"].median(), 0),
         "samples": str(len(samples)),
         "rejected": str(int((samples["rejected"] != "").sum())),
+        "kept": str(len(reasons)),
+        "unlimited": str(int((reasons == "").sum())),
     }
 
 
@@ -188,6 +231,7 @@ def regime(view: StudyView, name: str, mma_rate: float | None = None) -> Tree:
     reference = control(rows)
     return {
         "rows": str(len(rows)),
+        "highest_clock": number(rows["sm_clock_mhz"].max(), 0),
         "cublas": _row(reference) if reference is not None else None,
         "cublas_lt": _best(rows, family="cublas", variant="lt_best"),
         "sm80": _best(rows, family="sm80"),
@@ -270,6 +314,7 @@ def values(data: StudyData, static: StudyData | None) -> Tree:
         "outcomes": outcomes(data.results),
         "no_valid": no_valid(data.results),
         "driver_ctas": driver_ctas(data.results),
+        "depth_changes": depth_changes([data]),
         "builds": data.summary.get("builds", []),
         "runs": data.summary.get("runs", []),
         "regimes": {name: regime(view, name, mma_rate) for name in view.regimes},

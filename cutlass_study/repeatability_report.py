@@ -17,6 +17,7 @@ from typing import Any
 from cutlass_study import repeatability_figure
 from cutlass_study import repeatability_text as text
 from cutlass_study.agreement import GOAL_SHARE, agreement
+from cutlass_study.paper_values import depth_changes
 from cutlass_study.repeatability import Repeat, compare_runs, run_of
 from cutlass_study.repeatability_tables import SUMMARY_CAPTION
 from cutlass_study.study_data import DataError, StudyData, load
@@ -169,6 +170,7 @@ def section(data: StudyData, project: Path, folder: Path) -> tuple[Tree | None, 
         "figures": [_figure(kind, folder) for kind in kinds],
         "rows": [row for repeat in found for row in _rows(repeat)],
         "caption": SUMMARY_CAPTION,
+        "depth_changes": depth_changes(repeats.runs),
         "command": f"python scripts/compare.py --data {_named(first, base)} "
         f"--with {_named(second, base)}",
     }

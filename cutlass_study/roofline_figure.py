@@ -112,7 +112,7 @@ def _model_points(axes: Any, rows: Sequence[RooflineRow]) -> None:
         markeredgewidth=0.6,
         linestyle="none",
         zorder=3,
-        label="ceiling of a tile (model)",
+        label="ceiling (model)",
     )
     for row in rows:
         tile = row.tile if "x" in row.tile else f"T={row.tile}"
@@ -157,7 +157,7 @@ def _caption(
     caption = (
         f"Roofline. M×N×K = {work.m}×{work.n}×{work.k}, {task.dtype} to {task.output_dtype}; "
         f"peak {task.machine.peak_tflops:g} TFLOPS, {task.machine.bandwidth_gbs:g} GB/s. "
-        f"{len(model)} ceilings of tiles are theoretical, not measured."
+        "Ceilings are theoretical, not measured."
     )
     if measured:
         regime = measured[0].regime

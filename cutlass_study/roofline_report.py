@@ -43,6 +43,7 @@ def section(data: StudyData, folder: Path) -> dict[str, Any] | None:
     one_pass = rows[1]
     return {
         "figure": FIGURE,
+        "caption": figure.caption,
         "peak": f"{machine.peak_tflops:.0f}",
         "bandwidth": f"{machine.bandwidth_gbs:.0f}",
         "ridge": f"{machine.ridge_flop_per_byte:.0f}",

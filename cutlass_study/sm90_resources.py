@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
+from cutlass_study.config import GemmConfig, GemmProblem
+
 Shape = tuple[int, int, int]
 
 OPERAND_BYTES = 2  # A and B are FP16
@@ -49,6 +51,24 @@ class Sm90Kernel:
     alignment: int
     layout: str
     output: str
+
+
+def kernel_of(config: GemmConfig, problem: GemmProblem) -> Sm90Kernel:
+    """What of an `sm90` configuration determines its resources."""
+    assert config.threadblock_shape and config.cluster_shape and config.schedule
+    assert config.source_c and config.epilogue and config.epilogue_width and config.alignment
+    return Sm90Kernel(
+        tile=config.threadblock_shape,
+        cluster=config.cluster_shape,
+        schedule=config.schedule,
+        stages=config.stages,
+        source_c=config.source_c,
+        epilogue=config.epilogue,
+        epilogue_width=config.epilogue_width,
+        alignment=config.alignment,
+        layout=problem.layout,
+        output=problem.output,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +125,13 @@ def _epilogue_storage(kernel: Sm90Kernel) -> _EpilogueStorage:
 def _stage_bytes(kernel: Sm90Kernel) -> int:
     tile_m, tile_n, tile_k = kernel.tile
     return (tile_m + tile_n) * tile_k * OPERAND_BYTES
+
+
+def pipeline_stages(config: GemmConfig, problem: GemmProblem) -> int | None:
+    """Stages of any kernel's main loop, with `sm90`'s "auto" resolved; `None` for cuBLAS."""
+    if config.family == "sm90":
+        return resolved_stages(kernel_of(config, problem))
+    return config.stages
 
 
 def resolved_stages(kernel: Sm90Kernel) -> int:

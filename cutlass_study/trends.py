@@ -44,8 +44,9 @@ def scaling(view: StudyView) -> Figure:
     for axes, regime in zip(panels, regimes, strict=True):
         series = scaling_series(by_regime[regime])
         points = pd.concat(series, names=["series"]).reset_index("series")
+        own = points["regime"] == regime
         seaborn.lineplot(
-            points.assign(series=points["series"].map(_series_title)),
+            points[own].assign(series=points["series"].map(_series_title)),
             x="extent",
             y="tflops",
             hue="series",
@@ -53,8 +54,9 @@ def scaling(view: StudyView) -> Figure:
             **looks({_series_title(name): FAMILY_LINES[name] for name in series}),
             ax=axes,
         )
-        hollow = points[points["regime"] != regime]
-        axes.plot(hollow["extent"], hollow["tflops"], "o", color="white", ms=2.2, zorder=3)
+        for name, point in points[~own].set_index("series").iterrows():
+            color, marker, _ = FAMILY_LINES[str(name)]
+            axes.plot(point["extent"], point["tflops"], marker, color=color, mfc="white", mew=1.2)
         axes.get_legend().remove()
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_locator(FixedLocator(extents))
@@ -96,8 +98,6 @@ def drift(view: StudyView) -> Figure:
     has_power = bool(samples["power_w"].notna().any())
     figure = new_figure(PAGE_INCHES, 5.0 if has_power else 3.8)
     grid = figure.subplots(3 if has_power else 2, len(regimes), squeeze=False, sharex="col")
-    for axes in grid[2:, 1:].flat:
-        axes.sharey(grid[2, 0])
     for column, regime in enumerate(regimes):
         _drift_column(grid[:, column], samples[samples["regime"] == regime])
         grid[0, column].set_title(f"{regime} regime")
@@ -116,7 +116,7 @@ def drift(view: StudyView) -> Figure:
         "start at zero."
     )
     if len(regimes) > 1:
-        caption += " Each regime has its own range of TFLOPS and of clocks."
+        caption += " Each regime has its own ranges."
     if has_power and "burst" in regimes:
         caption += " In a burst the power is NVML's average over samples and idle gaps."
     caption += drift_warning(view)
@@ -142,7 +142,8 @@ def _drift_column(panels: Any, samples: pd.DataFrame) -> None:
     clocks = samples.rename(
         columns={"sm_clock_mhz": "delivered clock", "nvml_clock_mhz": "clock NVML reports"}
     ).melt("round", list(CLOCK_LOOKS), "clock", "mhz")
-    _dots(panels[0], samples, "tflops", "kind", present)
+    ordered = samples.sort_values("kind", ascending=False)  # the rejected on top
+    _dots(panels[0], ordered, "tflops", "kind", present)
     _dots(panels[1], clocks, "mhz", "clock", CLOCK_LOOKS)
     if len(panels) > 2:
         seaborn.scatterplot(samples, x="round", y="power_w", color=GREY, s=10, ax=panels[2])

@@ -27,7 +27,7 @@ from cutlass_study.space import CUBLAS, sm80
 from cutlass_study.study import Measurement
 from cutlass_study.study_data import load
 from cutlass_study.sweep_options import SweepOptions
-from tests.experiment_lab import HOPPER, NEW, OLD, PROBLEM, Lab, hasten, rows_of
+from tests.experiment_lab import BESIDE_C, HOPPER, NEW, OLD, PROBLEM, Lab, hasten, rows_of
 from tests.fake_sessions import Behaviour, Script
 from tests.scripts import run_here
 from tests.sweep_records import DEVICE, samples
@@ -65,6 +65,12 @@ def test_alphabeta_reads_c_only_where_a_kernel_has_one() -> None:
         ("cublas", None, 0), ("cublas", None, 1), ("sm80", None, 0), ("sm80", None, 1),
         ("sm90", "void", 0), ("sm90", "float", 0), ("sm90", "float", 1),
     }  # fmt: skip
+    stages = {
+        case.entry.config.stages
+        for case in cases.alphabeta_cases((NEW,), PROBLEM)
+        if case.entry.config.family == "sm90"
+    }
+    assert stages == {3}, "as many as fit beside a C, with and without one; 4 fit without"
 
 
 def test_labels_have_their_repetitions_control() -> None:
@@ -101,8 +107,8 @@ def test_inputs_are_measured_in_the_same_rounds_and_told_apart(lab: Lab) -> None
 
 
 def test_the_cost_of_beta_is_paired_with_the_same_kernels_beta_0(lab: Lab) -> None:
-    sourced = replace(NEW, source_c="float")
-    behaviours = {sourced.name: Behaviour(1.02), NEW.name: Behaviour(1.0)}
+    sourced = replace(BESIDE_C, source_c="float")
+    behaviours = {sourced.name: Behaviour(1.02), BESIDE_C.name: Behaviour(1.0)}
     done = lab.run("alphabeta", Script(behaviours, drift_per_sample=1e-4))
     assert drawn(done) >= {"alphabeta.csv", "alphabeta.png"}
     frame = experiment_frames.alphabeta(lab.data("alphabeta"))

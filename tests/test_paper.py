@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cutlass_study.paper import TEMPLATE, build
-from cutlass_study.paper_values import values
+from cutlass_study.paper_values import depth_changes, values
 from cutlass_study.records import EnvironmentProblem
 from cutlass_study.study_data import DataError, load
 from cutlass_study.views import NothingToShow
@@ -62,6 +62,28 @@ def test_values_are_those_of_the_records() -> None:
     ctas = {(r["tile"], r["stages"]): r["ctas"] for r in tree["static"]["sm_89"]}
     assert [ctas["256×128×32", s] for s in "234"] == ["1", "1", "1"]
     assert [ctas["128×128×32", s] for s in "234"] == ["2", "2", "1"]
+
+
+def test_the_fourth_stage_is_shown_at_each_width_of_each_run() -> None:
+    again = next(path for path in (H200 / "repeats").iterdir() if path.name.endswith("-again"))
+    other = next(path for path in (H200 / "repeats").iterdir() if path.name != again.name)
+    alone = depth_changes([load(H200)])
+    assert [(row["tile"], row["regime"], row["width"]) for row in alone["rows"][:4]] == [
+        ("256×128×32", "burst", 1), ("256×128×32", "burst", 2), ("256×128×32", "burst", 4),
+        ("256×128×32", "sustained", 1),
+    ]  # fmt: skip
+    assert alone["spans"] == []
+    same = depth_changes([load(H200), load(again)])
+    assert same["spans"] == [], "one card"
+    burst = [row["changes"] for row in same["rows"] if row["regime"] == "burst"]
+    assert all(None not in changes for changes in burst)
+    assert all(row["changes"][1] is None for row in same["rows"] if row["regime"] == "sustained")
+    several = depth_changes([load(H200), load(other)])
+    found = {(span["tile"], span["regime"]): span for span in several["spans"]}
+    wide = next(row for row in several["rows"] if row["width"] == 4)
+    span = found[wide["tile"], wide["regime"]]
+    assert span["cards"] == 2
+    assert {span["low"], span["high"]} == set(wide["changes"])
 
 
 def test_records_of_compiling_alone_are_refused(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from cutlass_study import peaks
 from cutlass_study.columns import identity_from_values
 from cutlass_study.config import GemmConfig, GemmProblem
 from cutlass_study.records import UNRESTED
-from cutlass_study.sm90_resources import Sm90Kernel, resolved_stages
+from cutlass_study.sm90_resources import pipeline_stages
 from cutlass_study.study_data import StudyData
 
 Floats = NDArray[np.float64]
@@ -244,22 +244,7 @@ def features(config: GemmConfig, problem: GemmProblem) -> dict[str, Any]:
         "operand_bytes": 2.0 * problem.k * (problem.n if along_n else problem.m),
         "smem_read_bytes": smem,
         "output_bytes": float(rows * columns * problem.output_bytes),
-        "stages": float(_stages(config, problem)),
+        "stages": float(pipeline_stages(config, problem) or 0),
         "clustered": cluster_m * cluster_n > 1,
         "pingpong": config.schedule == "pingpong",
     }
-
-
-def _stages(config: GemmConfig, problem: GemmProblem) -> int:
-    """Stages of the main loop, `sm90`'s "auto" resolved."""
-    if config.family != "sm90" or config.stages is not None:
-        return config.stages or 0
-    assert config.threadblock_shape and config.cluster_shape and config.schedule
-    assert config.source_c and config.epilogue and config.epilogue_width and config.alignment
-    return resolved_stages(
-        Sm90Kernel(
-            config.threadblock_shape, config.cluster_shape, config.schedule, None, config.source_c,
-            config.epilogue, config.epilogue_width, config.alignment, problem.layout,
-            problem.output,
-        )
-    )  # fmt: skip
