@@ -202,6 +202,15 @@ def _clocks(view: StudyView, regime: str) -> Tree | None:
     }
 
 
+def _clock_unexplained(view: StudyView, regime: str, rows: pd.DataFrame) -> bool:
+    """Every kernel's clock is below what NVML reports, mostly without a throttle reason."""
+    clocks = _clocks(view, regime)
+    if clocks is None or clocks["nvml"] is None:
+        return False
+    below = rows["sm_clock_mhz"].max() < 0.99 * float(clocks["nvml"])
+    return bool(below and 2 * int(clocks["unlimited"]) > int(clocks["kept"]))
+
+
 def _block_ms(view: StudyView, regime: str) -> str | None:
     """Median length of a sample's timed region."""
     samples = view.samples[view.samples["regime"] == regime]
@@ -232,6 +241,7 @@ def regime(view: StudyView, name: str, mma_rate: float | None = None) -> Tree:
     return {
         "rows": str(len(rows)),
         "highest_clock": number(rows["sm_clock_mhz"].max(), 0),
+        "clock_unexplained": _clock_unexplained(view, name, rows),
         "cublas": _row(reference) if reference is not None else None,
         "cublas_lt": _best(rows, family="cublas", variant="lt_best"),
         "sm80": _best(rows, family="sm80"),
