@@ -141,10 +141,11 @@ def share_at_delivered_clock(
             return None
         own, clock = (float(found[0].values[name]) for name in ("flop_per_clk_sm", "sm_clock_mhz"))
         value = own / rate
+        at_clock = f" at its delivered {clock:,.0f} MHz" if clock > 0 else ""
         claimed = printed(share).widened(tolerance)
         text = (
             f"{found[0].label} reaches {percent(value)} of the mma.sync rate ({own:,.0f} of "
-            f"{rate:,.0f} FLOP/clk/SM, FP32 accumulate) at its delivered {clock:,.0f} MHz, claimed "
+            f"{rate:,.0f} FLOP/clk/SM, FP32 accumulate){at_clock}, claimed "
             f"{share} ± {100 * tolerance:g} points"
         )
         return Part(claimed.low <= value <= claimed.high, text)

@@ -32,7 +32,7 @@ from cutlass_study.claim_tests import (
 from cutlass_study.config import UsageError
 from cutlass_study.project import project_folder
 from cutlass_study.records import DeviceRecord
-from cutlass_study.study_data import DEVICE_FILE, DataError, StudyData, load
+from cutlass_study.study_data import DEVICE_FILE, DataError, StudyData, folders_in, load
 
 Kind = Literal["arithmetic", "static", "measured"]
 Document = Literal["ada", "hopper", "lecture"]
@@ -190,10 +190,10 @@ def audit(
 def load_experiments(data: StudyData) -> tuple[StudyData, ...]:
     """The published folders below `experiments/`; DataError if one is of another kind of device."""
     folder = data.directory / EXPERIMENTS
-    if not folder.is_dir() or data.device is None:
+    if data.device is None:
         return ()
     found = []
-    for one in sorted(folder.iterdir()):
+    for one in folders_in(folder):
         if not (one / DEVICE_FILE).exists():
             continue
         experiment = load(one)

@@ -58,6 +58,18 @@ def write_all(directory: Path, files: Mapping[str, bytes], aside: Path | None = 
         ) from error
 
 
+def file_to_replace(path: Path, option: str) -> Path:
+    """Where a file that `option` names really goes: links are followed.
+
+    Raises `EnvironmentProblem` for a folder, a device or a pipe, which a file must not replace.
+    """
+    final = path.resolve()
+    if final.exists() and not final.is_file():
+        kind = "a folder" if final.is_dir() else "no ordinary file"
+        raise EnvironmentProblem(f"'{path}' is {kind}; give the name of a file with {option}")
+    return final
+
+
 def replace_files(directory: Path, files: Mapping[str, bytes], aside: Path | None = None) -> None:
     """Write all beside their places, then rename each, in the order given.
 

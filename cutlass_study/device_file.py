@@ -34,6 +34,7 @@ _ENTRIES: dict[str, dict[str, tuple[type, ...]]] = {
 _DEVICE: dict[str, tuple[type, ...]] = {
     name: get_args(hint) or (hint,) for name, hint in get_type_hints(DeviceRecord).items()
 }
+_ABOVE_ZERO = ("sm_count", "memory_bytes", "l2_bytes", "smem_per_sm", "registers_per_sm")
 
 
 def read_device_file(path: Path) -> tuple[dict[str, Any], DeviceRecord]:
@@ -51,14 +52,18 @@ def read_device_file(path: Path) -> tuple[dict[str, Any], DeviceRecord]:
     if version != SCHEMA_VERSION:
         raise ValueError(f"has schema version {version}, this toolkit reads {SCHEMA_VERSION}")
     _check(summary.get("device"), _DEVICE, "device")
-    if summary["device"]["sm_count"] < 1:
-        raise ValueError("is no device record (device: sm_count is not above 0)")
+    for name in _ABOVE_ZERO:
+        if summary["device"][name] <= 0:
+            raise ValueError(f"is no device record (device: {name} is not above 0)")
     for name, kinds in _ENTRIES.items():
         entries = summary.get(name, [])
         if not isinstance(entries, list):
             raise ValueError(f"is no device record ({name}: a list is wanted)")
         for entry in entries:
             _check(entry, kinds, name)
+    for entry in summary.get("ceilings", []):
+        if entry["value"] <= 0:
+            raise ValueError(f"is no device record (ceilings: {entry['name']} is not above 0)")
     for run in summary.get("runs", []):
         _check_run(run)
     if not isinstance(summary.get("experiment", ""), str):
@@ -89,6 +94,8 @@ def _check_run(run: Mapping[str, Any]) -> None:
     if not all(isinstance(word, str) for word in run["arguments"]):
         raise ValueError("is no device record (runs: arguments are not all texts)")
     try:
-        datetime.fromisoformat(run["started_at"])
+        started_at = datetime.fromisoformat(run["started_at"])
     except ValueError as error:
         raise ValueError(f"is no device record (runs: started_at: {error})") from error
+    if started_at.tzinfo is None:
+        raise ValueError("is no device record (runs: started_at has no time zone)")

@@ -55,6 +55,8 @@ def measured(data: StudyRecords) -> pd.DataFrame:
 def keyed_samples(data: StudyRecords) -> pd.DataFrame:
     """Raw samples whose `name` is the `key` of `measured`, so that conditions stay apart."""
     samples = plain_types(data.samples.reindex(columns=list(SAMPLE_COLUMNS)).copy())
+    if samples.empty:
+        raise NothingToShow("this experiment has no samples")
     seeds = samples["seed"].astype(float).astype(str)
     parts = samples.assign(seed=seeds)[KEY].astype(str)
     return samples.assign(name=parts.agg("|".join, axis=1))

@@ -24,10 +24,16 @@ if TYPE_CHECKING:
 TILE_M = 128  # rows of every tile of the worklog's kernels 8 and 9
 DEFAULT_STAGES = 4
 ONE_WARPGROUPS_SUMS = 128 * 128  # 128 a thread
-# N of the SIMT kernels: at the study's N the slowest takes 0.3 s a launch, and a sample is several.
-# On 132 SMs the CTAs of 6144 fill whole waves of two or of three an SM alike, but for 3 %; those of
-# 4096 leave 14 % of three idle and 3 % of two, which hid what warp tiling gains.
-SIMT_EXTENT = 6144
+
+
+def simt_extent(arch: str) -> int:
+    """N of the SIMT kernels; at the study's N the slowest launch would be too long for samples.
+
+    On 132 SMs the CTAs of 6144 fill whole waves of two or of three an SM alike, but for 3 %; those
+    of 4096 leave 14 % of three idle and 3 % of two, which hid what warp tiling gains. Smaller cards
+    get 4096: on 24 SMs the slowest would take 0.4 s at 6144, beyond the budget of a display's card.
+    """
+    return 6144 if arch == "sm_90a" else 4096
 
 
 def simt(variant: str) -> GemmConfig:
@@ -96,7 +102,8 @@ def entries(arch: str) -> Iterator[Entry]:
     yield from (Entry(config, study) for config in (*REFERENCES, *WMMA_ALL, *WGMMA_ALL))
     for beta in (0.0, 1.0):
         yield from (Entry(config, _scaled(beta)) for config in (CUBLAS, *SCALED))
-    row_major = GemmProblem(SIMT_EXTENT, SIMT_EXTENT, SIMT_EXTENT, layout="nn")
+    extent = simt_extent(arch)
+    row_major = GemmProblem(extent, extent, extent, layout="nn")
     yield from (Entry(config, row_major) for config in (CUBLAS, *SIMT_ALL))
 
 

@@ -25,6 +25,7 @@ from cutlass_study import (
     repeatability_report,
     roofline_report,
 )
+from cutlass_study.csv_files import file_to_replace
 from cutlass_study.paper_values import values
 from cutlass_study.records import EnvironmentProblem
 from cutlass_study.render import render_all
@@ -79,18 +80,27 @@ def _assemble(data: StudyData, project: Path, folder: Path) -> tuple[tuple[str, 
 
 
 @contextmanager
-def _replacing(out: Path) -> Iterator[Path]:
-    """A file beside `out` that takes its place at the end; raises `EnvironmentProblem` at once."""
-    part = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+def _writing(out: Path) -> Iterator[None]:
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        part.touch()
-        yield part
-        part.replace(out)
+        yield
     except OSError as error:
         raise EnvironmentProblem(
             f"'{out}' can't be written ({error.strerror or error}); give another --out"
         ) from error
+
+
+@contextmanager
+def _replacing(out: Path) -> Iterator[Path]:
+    """A file beside `out` that takes its place at the end; raises `EnvironmentProblem` at once."""
+    final = file_to_replace(out, "--out")
+    part = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+    try:
+        with _writing(out):
+            final.parent.mkdir(parents=True, exist_ok=True)
+            part.touch()
+        yield part
+        with _writing(out):
+            part.replace(final)
     finally:
         with suppress(OSError):
             part.unlink()
@@ -112,5 +122,6 @@ def build(data_folder: Path, project: Path, out: Path) -> PaperReport:
         left_out = _assemble(data, project, folder)
         for template in templates:
             shutil.copy(template, folder)
-        typst.compile(str(folder / TEMPLATE), output=str(part), root=name)
+        with _writing(out):
+            typst.compile(str(folder / TEMPLATE), output=str(part), root=name)
     return PaperReport(out, left_out)

@@ -153,7 +153,11 @@ def depth_changes(runs: Sequence[StudyData]) -> Tree:
                     {"tile": rows[-1]["tile"], "regime": name, "cards": len(uuids),
                      "low": known[0], "high": known[-1]}
                 )  # fmt: skip
-    cards = [run.device.card if run.device else "unknown" for run in runs]
+    cards: list[str] = []
+    for run in runs:
+        card = run.device.card if run.device else "unknown"
+        before = sum(one.partition(" ")[0] == card for one in cards)
+        cards.append(f"{card} again" if before else card)
     return {"cards": cards, "rows": rows, "spans": spans}
 
 
@@ -197,7 +201,6 @@ def _clocks(view: StudyView, regime: str) -> Tree | None:
         "power": number(samples["power_w"].median(), 0),
         "samples": str(len(samples)),
         "rejected": str(int((samples["rejected"] != "").sum())),
-        "kept": str(len(reasons)),
         "unlimited": str(int((reasons == "").sum())),
     }
 
@@ -208,7 +211,7 @@ def _clock_unexplained(view: StudyView, regime: str, rows: pd.DataFrame) -> bool
     if clocks is None or clocks["nvml"] is None:
         return False
     below = rows["sm_clock_mhz"].max() < 0.99 * float(clocks["nvml"])
-    return bool(below and 2 * int(clocks["unlimited"]) > int(clocks["kept"]))
+    return bool(below and 2 * int(clocks["unlimited"]) > int(clocks["samples"]))
 
 
 def _block_ms(view: StudyView, regime: str) -> str | None:

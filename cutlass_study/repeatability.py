@@ -119,7 +119,7 @@ def compare_runs(first: StudyData, second: StudyData) -> Repeat:
     if rows.empty:
         raise DataError(
             f"'{first.directory}' and '{second.directory}' have no measured kernel in common "
-            "besides cuBLAS; give two runs of the same preset"
+            "besides cuBLAS; give two runs of the same preset and regime"
         )
     rechosen = paired[paired["note"] != ""]
     counts = [int((~_is_control(frame)).sum()) - len(paired) for frame in measured]

@@ -20,7 +20,7 @@ from cutlass_study.agreement import GOAL_SHARE, agreement
 from cutlass_study.paper_values import depth_changes
 from cutlass_study.repeatability import Repeat, compare_runs, run_of
 from cutlass_study.repeatability_tables import SUMMARY_CAPTION
-from cutlass_study.study_data import DataError, StudyData, load
+from cutlass_study.study_data import DataError, StudyData, folders_in, load
 from cutlass_study.style import save, styled
 
 REPEATS = "repeats"
@@ -41,11 +41,7 @@ def repeats_of(data: StudyData) -> Repeats:
     """Load and compare the repeats of `data`; one that can't be compared with it is left out."""
     usable: list[StudyData] = [data]
     left_out: list[tuple[str, str]] = []
-    parent = data.directory / REPEATS
-    folders = sorted(parent.iterdir()) if parent.is_dir() else []
-    for folder in folders:
-        if not folder.is_dir() or folder.name.startswith("."):
-            continue
+    for folder in folders_in(data.directory / REPEATS):
         try:
             repeat = load(folder)
             compare_runs(data, repeat)
@@ -104,7 +100,7 @@ def _kind(repeats: Sequence[Repeat]) -> Tree:
             {
                 "name": found.regime,
                 "sentences": text.sentences(found, met[found.regime]),
-                "p95": text.percent(found.p95),
+                "p95": text.percent(math.ceil(1000 * found.p95) / 1000),
             }
             for found in pooled
         ],

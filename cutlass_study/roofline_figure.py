@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from cutlass_study.csv_files import replace_files
+from cutlass_study.csv_files import file_to_replace, replace_files
 from cutlass_study.records import EnvironmentProblem
 from cutlass_study.roofline_rows import NO_REUSE, ONE_PASS, RooflineRow, RooflineTask
 from cutlass_study.style import (
@@ -65,6 +65,7 @@ def save_file(figure: Figure, path: Path) -> None:
     Raises `EnvironmentProblem` if it can't be written.
     """
     try:
+        path = file_to_replace(path, "--out")
         path.parent.mkdir(parents=True, exist_ok=True)
         with styled():
             content = figure_bytes(figure, path.suffix.lower().removeprefix("."))

@@ -33,12 +33,13 @@ from cutlass_study.records import (
 
 DEVICE_FILE, RESULTS_FILE, SAMPLES_FILE = "device.json", "results.csv", "samples.csv.gz"
 RESULT_KEY = ("name", "arch", "distribution", "seed", "regime", "condition")
-_AGAIN = "export the folder again with sweep.py"
+_AGAIN = "export the folder again with sweep.py or experiment.py"
 _NEVER_EMPTY = frozenset(
     ("name", "family", "arch", "m", "n", "k", "seed", "outcome", "round", "launches")
 )
 _TFLOPS_TOLERANCE = 1e-3  # times and TFLOPS are written to six digits or more
 _MAY_BE_NEGATIVE = frozenset(("alpha", "beta", "temperature_c"))
+_NEVER_ZERO = frozenset(("ratio_to_cublas", "sm_clock_mhz", "flop_per_clk_sm"))
 _MAY_BE_INFINITE = frozenset(("max_abs_error", "max_rel_error"))
 _LARGEST = 2**63 - 1  # a whole number that fits into 64 bits
 
@@ -215,6 +216,18 @@ def _typed(lines: list[list[str]], columns: Sequence[str], path: Path) -> pd.Dat
     return pd.DataFrame(frame)
 
 
+def folders_in(parent: Path) -> list[Path]:
+    """The folders below one, but for hidden ones; none if it does not exist."""
+    try:
+        return sorted(
+            one
+            for one in (parent.iterdir() if parent.is_dir() else ())
+            if one.is_dir() and not one.name.startswith(".")
+        )
+    except OSError as error:
+        raise DataError(f"'{parent}' can't be read ({error.strerror or error})") from error
+
+
 def _number(text: str, column: str, path: Path, row: int) -> float | None:
     """None for an empty text; DataError for what is no number, or no possible value."""
     if text == "":
@@ -232,6 +245,10 @@ def _number(text: str, column: str, path: Path, row: int) -> float | None:
 def _why_impossible(number: float, column: str) -> str:
     if number < 0 and column not in _MAY_BE_NEGATIVE:
         return ": it can't be negative"
+    if number == 0 and column in _NEVER_ZERO:
+        return ": it can't be 0"
+    if number > 1 and column == "occupancy":
+        return ": it can't be above 1"
     possible = number <= _LARGEST or (math.isinf(number) and column in _MAY_BE_INFINITE)
     return "" if possible else ": no measurement gives that"
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 WIDTH = 100
-TABLE_WIDTH = 120  # in a pipe
+TABLE_WIDTH = 150  # at least, so that no number is cut
 HEADINGS = {
     "label": "configuration",
     "ratio_to_cublas_first": "ratio first",
@@ -68,7 +68,7 @@ def print_summary(repeat: Repeat) -> None:
 
 def print_rows(frame: pd.DataFrame) -> None:
     """Every paired row, a table for each problem and regime. Clocks are the delivered ones."""
-    width = None if sys.stdout.isatty() else TABLE_WIDTH
+    width = max(Console().width, TABLE_WIDTH) if sys.stdout.isatty() else TABLE_WIDTH
     out = Console(width=width, highlight=False, markup=False)
     for (problem, regime), group in frame.groupby(["problem", "regime"], sort=False):
         shown = table_formats.readable(group[list(HEADINGS)])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from cutlass_study.paper import TEMPLATE, build
@@ -115,6 +118,34 @@ def test_an_unwritable_pdf_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(EnvironmentProblem, match="can't be written"):
         build(H200, PROJECT, tmp_path / "file" / "x.pdf")
+
+
+def test_what_no_pdf_may_replace_is_refused_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name, kind in (("folder", "a folder"), ("pipe", "no ordinary file")):
+        with pytest.raises(EnvironmentProblem, match=kind):
+            build(H200, PROJECT, tmp_path / name)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+def test_a_study_whose_cublas_failed_becomes_a_pdf(tmp_path: Path) -> None:
+    """And one that is written through a link, whose target it replaces."""
+    folder = tmp_path / "data"
+    run = next(path for path in (H200 / "repeats").iterdir() if path.name.endswith("-again"))
+    shutil.copytree(run, folder)
+    frame = pd.read_csv(folder / "results.csv", dtype=str, keep_default_na=False)
+    control = (frame["family"] == "cublas") & (frame["variant"] == "default")
+    frame.loc[control, "outcome"] = "launch_failed"
+    measured = ["tflops", "time_ms", "time_iqr_ms", "host_time_ms"]
+    frame.loc[control, measured] = ""
+    frame.loc[:, ["ratio_to_cublas", "ratio_low", "ratio_high"]] = ""
+    frame.to_csv(folder / "results.csv", index=False, lineterminator="\n")
+    link = tmp_path / "link.pdf"
+    link.symlink_to("target.pdf")
+    build(folder, PROJECT, link)
+    assert link.is_symlink()
+    assert (tmp_path / "target.pdf").read_bytes().startswith(b"%PDF-")
 
 
 def test_nothing_behind_the_paper_loads_cuda() -> None:

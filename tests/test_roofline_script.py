@@ -332,7 +332,7 @@ def test_script_exits_3_where_it_can_not_draw(tmp_path: Path):
     without = {"PYTHONPATH": os.pathsep.join([str(blocked.parent), str(ROOT)])}
     for out, environment, words in (
         ("file/x.png", {}, "can't write"),
-        ("folder.png", {}, "can't write"),
+        ("folder.png", {}, "is a folder; give the name of a file with --out"),
         ("x.png", without, "matplotlib can't be used here"),
     ):
         done = run_script("--out", out, cwd=tmp_path, **environment)

@@ -126,6 +126,7 @@ def evaluate(
     ]
     results: list[ModelResult] = []
     ranked: dict[str, ModelRows] = {}
+    unmeasured: set[str] = set()  # problems without a burst regime
     curves: list[DepthCurve] = []
     pools: dict[str, DepthPool] = {}
     for family in MODELLED:
@@ -140,10 +141,11 @@ def evaluate(
             notes.append(f"{left_out} launch-bound {family} {rows_are} left out.")
         unrested = unrested_rows(data, family) if regime == "burst" else None
         ranked[family] = rows[family].joined(unrested) if unrested else rows[family]
-        notes += [note for note in _unrested_notes(unrested) if note not in notes]
+        unmeasured |= set(map(str, unrested.problem)) if unrested else set()
         results += _family_results(rows[family], unrested, intervals)
         curves += depth_curves(rows[family])
         pools[family] = depth_pool(family, depth_series(rows[family]))
+    notes += _unrested_notes(unmeasured)
     asked = heuristics_report(ranked, data) if outside else HeuristicsReport(reason="not asked")
     return ModelReport(
         document_model(), occupancy_caps(), tuple(curves), pools, tuple(results), asked, rows,
@@ -164,13 +166,11 @@ def measured_intervals(data: StudyData, regime: str = "burst") -> dict[str, tupl
     }
 
 
-def _unrested_notes(rows: ModelRows | None) -> list[str]:
-    if rows is None:
-        return []
-    shapes = ", ".join(sorted(set(map(str, rows.problem)))).replace("x", "×")
+def _unrested_notes(problems: set[str]) -> list[str]:
     return [
-        f"{shapes} has no burst regime: no model is fitted to it, but the speed lost there, in the "
-        "sustained regime, is counted too."
+        f"{problem.replace('x', '×')} has no burst regime: no model is fitted to it, but the speed "
+        "lost there, in the sustained regime, is counted too."
+        for problem in sorted(problems)
     ]
 
 

@@ -149,7 +149,7 @@ def usable(data: StudyData, family: str, regime: str = "burst") -> tuple[pd.Data
     chosen = frame[
         (frame["outcome"] == "ok") & (frame["regime"] == regime) & (frame["family"] == family)
         & frame[["sm_clock_mhz", "ctas_per_sm", "threads"]].notna().all(axis=1)
-        & (frame["distribution"] == "uniform")
+        & (frame["ctas_per_sm"] > 0) & (frame["distribution"] == "uniform")
         & ~pd.MultiIndex.from_frame(frame[SHAPE]).isin(list(undecided_shapes(data, regime)))
     ]  # fmt: skip
     if "condition" in chosen:
