@@ -214,7 +214,13 @@ def _kind(device: DeviceRecord) -> tuple[str, str, int]:
 def load_static(data: StudyData, folder: Path | None = None) -> StudyData | None:
     """Static records: of `folder`, else beside the data folder, else the project's; or None."""
     if folder is not None:
-        return load(folder)
+        static = load(folder)
+        if static.device is not None:
+            raise DataError(
+                f"'{folder}' holds measurements of {static.device.name}, not what compiling alone "
+                "tells; give the static half's folder with --static and this one with --data"
+            )
+        return static
     project = project_folder()
     places = [data.directory.parent / "static"]
     places += [project / "paper" / "data" / "static"] if project else []

@@ -391,6 +391,14 @@ def test_an_experiment_of_another_device_is_refused(tmp_path, static):
         judged(data, static)
 
 
+def test_measurements_are_no_static_records(tmp_path, static):
+    data = write_folder(tmp_path / "h", {(space.CUBLAS, 8192): 700.0}, H200)
+    with pytest.raises(DataError, match="not what compiling alone tells"):
+        claims.load_static(data, data.directory)
+    found = claims.load_static(data, static.directory)
+    assert found.device is None
+
+
 UNIFORM = (630.0, 712.0, 1281.0)  # TFLOPS, W and MHz of cuBLAS, sustained
 
 
