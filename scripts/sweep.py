@@ -20,6 +20,9 @@ try:
 except ImportError as error:
     print(f"{error}; install the project: pip install -e . in its folder", file=sys.stderr)
     raise SystemExit(3) from None
+except KeyboardInterrupt:
+    print("interrupted", file=sys.stderr)
+    raise SystemExit(130) from None
 
 AXES, RUN, OUTPUT = "Axes (repeat an option or separate values by commas)", "Measuring", "Output"
 VARIANTS = "; ".join((

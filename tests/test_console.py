@@ -234,3 +234,11 @@ def test_every_script_begins_through_console() -> None:
         if "console.run(main" not in path.read_text(encoding="utf-8")
     ]
     assert missing == []
+
+
+@posix
+@pytest.mark.parametrize("name", scripts())
+def test_an_interrupt_while_a_script_is_imported_is_one_word(name: str, tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    done = shell(name, "", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
