@@ -19,7 +19,7 @@ from cutlass_study.claim_rows import (
 )
 from cutlass_study.claim_tests import Evidence, Finding, Selector, listed, percent, register
 from cutlass_study.records import DeviceRecord, Regime
-from cutlass_study.regimes import POWER_REASONS
+from cutlass_study.regimes import names_power
 from cutlass_study.stats import valid
 
 
@@ -34,9 +34,7 @@ def clock_below_maximum(evidence: Evidence, *, kernel: Selector) -> Finding:
 
     def judge(regime: Regime) -> Part | None:
         found = fastest(evidence, regime, kernel)
-        if regime != "sustained" or found is None or device is None:
-            return None
-        if not device.max_sm_clock_mhz:
+        if regime != "sustained" or found is None or device is None or not device.max_sm_clock_mhz:
             return None
         clock = float(found[0].values["sm_clock_mhz"])
         if not clock > 0:
@@ -52,7 +50,7 @@ def clock_below_maximum(evidence: Evidence, *, kernel: Selector) -> Finding:
 def _limited(row: Row) -> bool:
     """Whether NVML named power as a throttle reason in most samples."""
     samples = valid(row.samples())
-    named = sum(any(one in sample.throttle_reasons for one in POWER_REASONS) for sample in samples)
+    named = sum(names_power(sample.throttle_reasons) for sample in samples)
     return 2 * named > len(samples)
 
 

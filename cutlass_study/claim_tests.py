@@ -37,9 +37,7 @@ class Evidence:
 
     @property
     def mma_rate(self) -> float | None:
-        """FLOP/clk/SM of the card's `mma.sync` with FP32 accumulators in a loop of nothing else."""
-        ceilings = self.measured[0].ceilings if self.measured else {}
-        return ceilings.get("mma_f32", {}).get("flop_per_clk_sm")
+        return self.measured[0].mma_rate if self.measured else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ from cutlass_study.views import CONFIG_COLUMNS, NothingToShow, StudyView, short_
 
 EPILOGUE_REFERENCE = 4
 RANKED_ROWS = 25  # of the ranking, as a table and as a figure
-
-NAMED_ROWS = 6  # kinds of launch-bound rows that a caption still names
+NAMED_KINDS = 6  # of launch-bound rows, that a caption still names
 
 
 def paired_ratio(
@@ -60,15 +59,15 @@ def drift_warning(view: StudyView) -> str:
 
 def launch_bound_note(rows: pd.DataFrame) -> str:
     """A sentence for a caption on how many rows are launch-bound, else nothing."""
-    count = int((rows["launch_bound"] == "true").sum())
+    bound = rows[rows["launch_bound"] == "true"]
+    count = len(bound)
     if not count:
         return ""
-    bound = rows[rows["launch_bound"] == "true"]
     named = [
         f"{label} at {', '.join(f'{n:g}' for n in sorted(group['n'].unique()))}"
         for label, group in bound.assign(label=short_labels(bound)).groupby("label", sort=False)
     ]
-    which = f" ({'; '.join(named)})" if len(named) <= NAMED_ROWS else ""
+    which = f" ({'; '.join(named)})" if len(named) <= NAMED_KINDS else ""
     return (
         f" {count} row{'s are' if count > 1 else ' is'} launch-bound{which}: the host took more "
         f"than {LAUNCH_BOUND:g} times as long for a launch as the GPU."

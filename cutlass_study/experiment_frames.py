@@ -143,8 +143,7 @@ def _cost(samples: pd.DataFrame, regime: str, own: Any, reference: Any) -> dict[
 
 def _stages(row: Any) -> int | None:
     """Stages of the main loop, "auto" resolved; a C in shared memory can leave room for fewer."""
-    values = {str(key): None if pd.isna(v) or v in ("", "auto") else v for key, v in row.items()}
-    identity = identity_from_values(values)
+    identity = identity_from_values({key: None if pd.isna(v) else v for key, v in row.items()})
     return pipeline_stages(identity.config, identity.problem)
 
 

@@ -46,18 +46,8 @@ def section(data: StudyData, folder: Path) -> Tree:
         except NothingToShow as nothing:
             why = f"nothing to show: {nothing}"
         absent.append({"name": name, "question": QUESTIONS[name], "why": why})
-    commands = [command for one in folders for command in _commands(one)]
+    commands = [command for one in folders for command in one.commands]
     return tree | {"absent": absent, "cards": _cards([data, *folders]), "commands": commands}
-
-
-def _commands(data: StudyData) -> list[str]:
-    """How the records were made; a sweep's arguments are all options, an experiment's begin so."""
-    found = []
-    for run in data.summary.get("runs", []):
-        arguments = [str(one) for one in run["arguments"]]
-        swept = not arguments or arguments[0].startswith("-")
-        found.append(" ".join(["sweep.py" if swept else "experiment.py", *arguments]))
-    return found
 
 
 def _card(data: StudyData) -> str:

@@ -17,7 +17,7 @@ from cutlass_study import experiment_frames as frames
 from cutlass_study import settle_frames
 from cutlass_study.conditions import LABEL, Name
 from cutlass_study.paper_numbers import number, ratio_interval, ratio_percent
-from cutlass_study.regimes import POWER_REASONS
+from cutlass_study.regimes import names_power
 from cutlass_study.stats import CONFIDENCE, bootstrap_interval
 from cutlass_study.study_data import StudyData
 
@@ -91,7 +91,7 @@ def _capped_low(data: StudyData, frame: pd.DataFrame) -> Tree | None:
 
 
 def _power_limited(samples: pd.DataFrame) -> pd.Series[bool]:
-    return samples["throttle_reasons"].fillna("").str.contains("|".join(POWER_REASONS))
+    return samples["throttle_reasons"].fillna("").map(names_power).astype(bool)
 
 
 def _input_row(row: Any) -> Tree:

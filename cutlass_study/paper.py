@@ -26,7 +26,7 @@ from cutlass_study import (
     roofline_report,
 )
 from cutlass_study.csv_files import file_to_replace
-from cutlass_study.paper_values import values
+from cutlass_study.paper_values import depth_changes, values
 from cutlass_study.records import EnvironmentProblem
 from cutlass_study.render import render_all
 from cutlass_study.study_data import DataError, StudyData, load
@@ -71,12 +71,14 @@ def _assemble(data: StudyData, project: Path, folder: Path) -> tuple[tuple[str, 
     tree["roofline"] = roofline_report.section(data, folder / "figures")
     tree["models"] = model_report.section(data, folder / "figures")
     tree["experiments"] = experiment_report.section(data, folder / "figures")
-    tree["repeats"], refused = repeatability_report.section(data, project, folder / "figures")
+    repeats = repeatability_report.repeats_of(data)
+    tree["repeats"] = repeatability_report.section(data, repeats, project, folder / "figures")
+    tree["depth_changes"] = depth_changes(repeats.runs)
     tree["audit"] = audit_report.section(data, static, project)
     reference = _reference_of(project, data)
     tree["reference"] = values(reference, static) if reference else None
     (folder / "values.json").write_text(json.dumps(tree, indent=1), encoding="utf-8")
-    return report.left_out + refused
+    return report.left_out + repeats.left_out
 
 
 @contextmanager

@@ -18,7 +18,6 @@ from cutlass_study.study_data import StudyData
 from cutlass_study.views import NothingToShow, StudyView, make_views
 
 Tree = dict[str, Any]
-MMA = "mma_f32"  # the benchmark of `mma.sync` with FP32 accumulators
 STUDY_TILES = ("256x128x32", "128x128x32")  # of the primary document
 WIDTHS = (1, 2, 4)  # of the epilogue; the document's headline is of the last
 REGIMES = ("burst", "sustained")
@@ -117,6 +116,7 @@ def depth(view: StudyView, regime: str, tile: str, width: int = 4) -> Tree | Non
         "stages": {s: number(row["tflops"], 1) for s, row in by_stage.items()},
         "ctas": {s: number(row["ctas_per_sm"], 0) for s, row in by_stage.items()},
         "registers": {s: number(row["registers"], 0) for s, row in by_stage.items()},
+        "ratio": paired[0] if paired else None,
         "change": ratio_percent(paired[0]) if paired else None,
         "interval": ratio_interval(paired[1], paired[2]) if paired else None,
         "loses": bool(paired and paired[2] < 1),
@@ -130,6 +130,7 @@ def depth_changes(runs: Sequence[StudyData]) -> Tree:
     `spans` by tile and regime: the smallest and the largest change at width 4 of several cards.
     """
     views = [next(iter(make_views(run)), None) for run in runs]
+    cards = [run.device.card if run.device else "unknown" for run in runs]
     rows, spans = [], []
     for tile, name in product(STUDY_TILES, REGIMES):
         for width in WIDTHS:
@@ -137,32 +138,18 @@ def depth_changes(runs: Sequence[StudyData]) -> Tree:
                 depth(view, name, tile, width) if view and name in view.regimes else None
                 for view in views
             ]
-            changes = [one["change"] if one else None for one in found]
-            if not any(changes):
+            ratios = [one["ratio"] if one else None for one in found]
+            known = [ratio for ratio in ratios if ratio]
+            if not known:
                 continue
-            rows.append(
-                {"tile": tile.replace("x", "×"), "regime": name, "width": width, "changes": changes}
-            )
-            uuids = {
-                run.device.uuid for run, change in zip(runs, changes, strict=True)
-                if change and run.device
-            }  # fmt: skip
-            if width == WIDTHS[-1] and len(uuids) > 1:
-                known = sorted((change for change in changes if change), key=_as_number)
-                spans.append(
-                    {"tile": rows[-1]["tile"], "regime": name, "cards": len(uuids),
-                     "low": known[0], "high": known[-1]}
-                )  # fmt: skip
-    cards: list[str] = []
-    for run in runs:
-        card = run.device.card if run.device else "unknown"
-        before = sum(one.partition(" ")[0] == card for one in cards)
-        cards.append(f"{card} again" if before else card)
-    return {"cards": cards, "rows": rows, "spans": spans}
-
-
-def _as_number(change: str) -> float:
-    return float(change.removesuffix("%").strip().replace("−", "-"))
+            which: Tree = {"tile": tile.replace("x", "×"), "regime": name}
+            rows.append(which | {"width": width, "changes": list(map(ratio_percent, ratios))})
+            count = len({card for card, ratio in zip(cards, ratios, strict=True) if ratio})
+            if width == WIDTHS[-1] and count > 1:
+                low, high = ratio_percent(min(known)), ratio_percent(max(known))
+                spans.append(which | {"cards": count, "low": low, "high": high})
+    heads = [f"{card} again" if card in cards[:place] else card for place, card in enumerate(cards)]
+    return {"cards": heads, "rows": rows, "spans": spans}
 
 
 def _widths(view: StudyView, regime: str) -> Tree | None:
@@ -188,30 +175,26 @@ def _host(rows: pd.DataFrame) -> str | None:
     return ratio_percent(row["host_time_ms"] / row["time_ms"], 2)
 
 
-def _clocks(view: StudyView, regime: str) -> Tree | None:
+def _clocks(view: StudyView, regime: str, highest_mhz: float) -> Tree | None:
     samples = view.samples[view.samples["regime"] == regime]
     samples = samples[samples["sm_clock_mhz"].notna()]
     if samples.empty:
         return None
-    reasons = samples.loc[samples["rejected"] == "", "throttle_reasons"].fillna("")
+    nvml_mhz = samples["nvml_clock_mhz"].median()
+    valid = samples[samples["rejected"] == ""]
+    unlimited = int((valid["throttle_reasons"].fillna("") == "").sum())
     return {
         "delivered_low": number(samples["sm_clock_mhz"].quantile(0.05), 0),
         "delivered_high": number(samples["sm_clock_mhz"].quantile(0.95), 0),
-        "nvml": number(samples["nvml_clock_mhz"].median(), 0),
+        "nvml": number(nvml_mhz, 0),
         "power": number(samples["power_w"].median(), 0),
         "samples": str(len(samples)),
         "rejected": str(int((samples["rejected"] != "").sum())),
-        "unlimited": str(int((reasons == "").sum())),
+        "highest": number(highest_mhz, 0),
+        "unlimited": str(unlimited),
+        # Every kernel's clock is below what NVML reports, mostly without a throttle reason.
+        "unexplained": bool(highest_mhz < 0.99 * nvml_mhz and 2 * unlimited > len(samples)),
     }
-
-
-def _clock_unexplained(view: StudyView, regime: str, rows: pd.DataFrame) -> bool:
-    """Every kernel's clock is below what NVML reports, mostly without a throttle reason."""
-    clocks = _clocks(view, regime)
-    if clocks is None or clocks["nvml"] is None:
-        return False
-    below = rows["sm_clock_mhz"].max() < 0.99 * float(clocks["nvml"])
-    return bool(below and 2 * int(clocks["unlimited"]) > int(clocks["samples"]))
 
 
 def _block_ms(view: StudyView, regime: str) -> str | None:
@@ -243,8 +226,6 @@ def regime(view: StudyView, name: str, mma_rate: float | None = None) -> Tree:
     reference = control(rows)
     return {
         "rows": str(len(rows)),
-        "highest_clock": number(rows["sm_clock_mhz"].max(), 0),
-        "clock_unexplained": _clock_unexplained(view, name, rows),
         "cublas": _row(reference) if reference is not None else None,
         "cublas_lt": _best(rows, family="cublas", variant="lt_best"),
         "sm80": _best(rows, family="sm80"),
@@ -254,7 +235,7 @@ def regime(view: StudyView, name: str, mma_rate: float | None = None) -> Tree:
         "depth": [d for tile in STUDY_TILES if (d := depth(view, name, tile)) is not None],
         "widths": _widths(view, name),
         "host": _host(rows),
-        "clocks": _clocks(view, name),
+        "clocks": _clocks(view, name, rows["sm_clock_mhz"].max()),
         "block": _block_ms(view, name),
         "half_widths": _half_widths(rows),
     }
@@ -315,7 +296,6 @@ def values(data: StudyData, static: StudyData | None) -> Tree:
         raise NothingToShow("the paper needs measured data; this folder has none")
     view = views[0]
     archs = ("sm_89", "sm_90a")
-    mma_rate = data.ceilings.get(MMA, {}).get("flop_per_clk_sm")
     return {
         "device": device(data),
         "ceilings": ceilings(data),
@@ -327,9 +307,8 @@ def values(data: StudyData, static: StudyData | None) -> Tree:
         "outcomes": outcomes(data.results),
         "no_valid": no_valid(data.results),
         "driver_ctas": driver_ctas(data.results),
-        "depth_changes": depth_changes([data]),
         "builds": data.summary.get("builds", []),
         "runs": data.summary.get("runs", []),
-        "regimes": {name: regime(view, name, mma_rate) for name in view.regimes},
+        "regimes": {name: regime(view, name, data.mma_rate) for name in view.regimes},
         "static": {arch: list(_static_rows(static, arch)) for arch in archs} if static else None,
     }

@@ -25,6 +25,11 @@ POWER_REASONS = ("sw_power_cap", "hw_power_brake")  # throttle reasons: a power 
 MIN_TIME_MS = 0.0005  # resolution of a CUDA event: a shorter "time" means that nothing ran
 
 
+def names_power(reasons: str) -> bool:
+    """Whether a text of throttle reasons names a power limit."""
+    return any(reason in reasons for reason in POWER_REASONS)
+
+
 @dataclass(frozen=True, slots=True)
 class RegimePlan:
     """Milliseconds of untimed and of timed work in a sample, and the gap before it in seconds."""

@@ -17,7 +17,6 @@ from typing import Any
 from cutlass_study import repeatability_figure
 from cutlass_study import repeatability_text as text
 from cutlass_study.agreement import GOAL_SHARE, agreement
-from cutlass_study.paper_values import depth_changes
 from cutlass_study.repeatability import Repeat, compare_runs, run_of
 from cutlass_study.repeatability_tables import SUMMARY_CAPTION
 from cutlass_study.study_data import DataError, StudyData, folders_in, load
@@ -72,7 +71,6 @@ def _named(data: StudyData, base: Path) -> str:
 
 def _run(data: StudyData, base: Path) -> Tree:
     run = run_of(data)
-    commands = [" ".join(["sweep.py", *one["arguments"]]) for one in data.summary.get("runs", [])]
     return {
         "name": run.name,
         "folder": _named(data, base),
@@ -80,7 +78,7 @@ def _run(data: StudyData, base: Path) -> Tree:
         "card": run.card,
         "driver": run.device.driver_version,
         "code": run.device.git_commit or "unknown",
-        "commands": commands,
+        "commands": data.commands,
     }
 
 
@@ -142,14 +140,10 @@ def _figure(repeats: Sequence[Repeat], folder: Path) -> Tree:
     return {"file": f"{figure.name}.pdf", "caption": figure.caption}
 
 
-def section(data: StudyData, project: Path, folder: Path) -> tuple[Tree | None, LeftOut]:
-    """What the paper says of the repeats, `None` without any, and what had to be left out.
-
-    Figures are written into `folder`.
-    """
-    repeats = repeats_of(data)
+def section(data: StudyData, repeats: Repeats, project: Path, folder: Path) -> Tree | None:
+    """What the paper says of `data`'s repeats, `None` without any. Figures go into `folder`."""
     if not repeats.pairs:
-        return None, repeats.left_out
+        return None
     base = project.resolve()
     if not data.directory.is_relative_to(base):
         base = data.directory.parent
@@ -157,7 +151,7 @@ def section(data: StudyData, project: Path, folder: Path) -> tuple[Tree | None, 
     first, second, _ = repeats.pairs[0]
     kinds = [[repeat for repeat in found if repeat.same_card == same] for same in (True, False)]
     kinds = [kind for kind in kinds if kind]
-    tree = {
+    return {
         "goal": text.exact_percent(GOAL_SHARE),
         "tolerances": text.tolerances(),
         "runs": [_run(one, base) for one in repeats.runs],
@@ -166,8 +160,6 @@ def section(data: StudyData, project: Path, folder: Path) -> tuple[Tree | None, 
         "figures": [_figure(kind, folder) for kind in kinds],
         "rows": [row for repeat in found for row in _rows(repeat)],
         "caption": SUMMARY_CAPTION,
-        "depth_changes": depth_changes(repeats.runs),
         "command": f"python scripts/compare.py --data {_named(first, base)} "
         f"--with {_named(second, base)}",
     }
-    return tree, repeats.left_out

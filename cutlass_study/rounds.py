@@ -10,7 +10,7 @@ from statistics import median
 from cutlass_study import stats
 from cutlass_study.prepare import Prepared
 from cutlass_study.records import Identity, Regime, RowOutcome, Sample
-from cutlass_study.regimes import BURST_GAP_S, POWER_REASONS
+from cutlass_study.regimes import BURST_GAP_S, names_power
 
 # Configurations between two control samples within a round. Under the power limit a control is as
 # noisy as what is compared with it, so it is sampled more often there.
@@ -108,9 +108,7 @@ THROTTLED = "throttled: "  # how the rejection of such a sample begins
 
 def met_power_limit(sample: Sample) -> bool:
     """Whether a sample was rejected since the power limit was active."""
-    return sample.rejected.startswith(THROTTLED) and any(
-        reason in sample.rejected for reason in POWER_REASONS
-    )
+    return sample.rejected.startswith(THROTTLED) and names_power(sample.rejected)
 
 
 class BurstGap:

@@ -77,6 +77,17 @@ class StudyData:
         """The card's own peaks by name, as device.json has them; empty where none were recorded."""
         return {ceiling["name"]: ceiling for ceiling in self.summary.get("ceilings", [])}
 
+    @property
+    def mma_rate(self) -> float | None:
+        """FLOP/clk/SM of the card's `mma.sync` with FP32 accumulators in a loop of nothing else."""
+        return self.ceilings.get("mma_f32", {}).get("flop_per_clk_sm")
+
+    @property
+    def commands(self) -> list[str]:
+        """The script and arguments of every run that made these records."""
+        script = "experiment.py" if self.experiment else "sweep.py"
+        return [" ".join([script, *run["arguments"]]) for run in self.summary.get("runs", [])]
+
     def samples_of(
         self,
         name: str,

@@ -22,6 +22,7 @@ from cutlass_study.views import NothingToShow
 
 PROJECT = Path(__file__).resolve().parent.parent
 H200, STATIC = PROJECT / "paper/data/h200", PROJECT / "paper/data/static"
+AGAIN = next((H200 / "repeats").glob("*-again"))  # on the card of the data
 LOADS_NO_CUDA = """
 import sys
 import cutlass_study.paper, cutlass_study.claims, cutlass_study.models, cutlass_study.render
@@ -68,15 +69,14 @@ def test_values_are_those_of_the_records() -> None:
 
 
 def test_the_fourth_stage_is_shown_at_each_width_of_each_run() -> None:
-    again = next(path for path in (H200 / "repeats").iterdir() if path.name.endswith("-again"))
-    other = next(path for path in (H200 / "repeats").iterdir() if path.name != again.name)
+    other = next(path for path in (H200 / "repeats").iterdir() if path != AGAIN)
     alone = depth_changes([load(H200)])
     assert [(row["tile"], row["regime"], row["width"]) for row in alone["rows"][:4]] == [
         ("256×128×32", "burst", 1), ("256×128×32", "burst", 2), ("256×128×32", "burst", 4),
         ("256×128×32", "sustained", 1),
     ]  # fmt: skip
     assert alone["spans"] == []
-    same = depth_changes([load(H200), load(again)])
+    same = depth_changes([load(H200), load(AGAIN)])
     assert same["spans"] == [], "one card"
     burst = [row["changes"] for row in same["rows"] if row["regime"] == "burst"]
     assert all(None not in changes for changes in burst)
@@ -132,8 +132,7 @@ def test_what_no_pdf_may_replace_is_refused_before_any_work(tmp_path: Path) -> N
 def test_a_study_whose_cublas_failed_becomes_a_pdf(tmp_path: Path) -> None:
     """And one that is written through a link, whose target it replaces."""
     folder = tmp_path / "data"
-    run = next(path for path in (H200 / "repeats").iterdir() if path.name.endswith("-again"))
-    shutil.copytree(run, folder)
+    shutil.copytree(AGAIN, folder)
     frame = pd.read_csv(folder / "results.csv", dtype=str, keep_default_na=False)
     control = (frame["family"] == "cublas") & (frame["variant"] == "default")
     frame.loc[control, "outcome"] = "launch_failed"

@@ -363,10 +363,12 @@ def begun(folder: Path, hour: int) -> None:
 
 def test_without_repeats_there_is_no_section(tmp_path: Path):
     data = exported(tmp_path / "gpu")
-    assert section(data, tmp_path, tmp_path) == (None, ())
+    assert section(data, repeats_of(data), tmp_path, tmp_path) is None
+    assert repeats_of(data).left_out == ()
     (tmp_path / "gpu" / "repeats" / ".hidden").mkdir(parents=True)
     (tmp_path / "gpu" / "repeats" / "note.txt").touch()
-    assert section(data, tmp_path, tmp_path) == (None, ())
+    assert section(data, repeats_of(data), tmp_path, tmp_path) is None
+    assert repeats_of(data).left_out == ()
 
 
 def test_every_pair_of_runs_is_compared_in_order_of_time(tmp_path: Path):
@@ -379,8 +381,10 @@ def test_every_pair_of_runs_is_compared_in_order_of_time(tmp_path: Path):
         begun(tmp_path / name, hour)
     exported(tmp_path / "gpu/repeats/foreign", name="Other GPU")
     (tmp_path / "gpu/repeats/torn").mkdir()
-    tree, left_out = section(load(tmp_path / "gpu"), tmp_path, tmp_path)
-    assert [name for name, _ in left_out] == ["repeat foreign", "repeat torn"]
+    data = load(tmp_path / "gpu")
+    repeats = repeats_of(data)
+    tree = section(data, repeats, tmp_path, tmp_path)
+    assert [name for name, _ in repeats.left_out] == ["repeat foreign", "repeat torn"]
     assert [run["name"] for run in tree["runs"]] == ["early", "gpu", "late"]
     assert [(kind["same_card"], kind["pairs"]) for kind in tree["kinds"]] == [(True, 1), (False, 2)]
     assert tree["several_cards"]

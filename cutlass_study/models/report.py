@@ -126,7 +126,7 @@ def evaluate(
     ]
     results: list[ModelResult] = []
     ranked: dict[str, ModelRows] = {}
-    unmeasured: set[str] = set()  # problems without a burst regime
+    unrested_problems: set[str] = set()  # problems without a burst regime
     curves: list[DepthCurve] = []
     pools: dict[str, DepthPool] = {}
     for family in MODELLED:
@@ -141,11 +141,11 @@ def evaluate(
             notes.append(f"{left_out} launch-bound {family} {rows_are} left out.")
         unrested = unrested_rows(data, family) if regime == "burst" else None
         ranked[family] = rows[family].joined(unrested) if unrested else rows[family]
-        unmeasured |= set(map(str, unrested.problem)) if unrested else set()
+        unrested_problems |= set(map(str, unrested.problem)) if unrested else set()
         results += _family_results(rows[family], unrested, intervals)
         curves += depth_curves(rows[family])
         pools[family] = depth_pool(family, depth_series(rows[family]))
-    notes += _unrested_notes(unmeasured)
+    notes += _unrested_notes(unrested_problems)
     asked = heuristics_report(ranked, data) if outside else HeuristicsReport(reason="not asked")
     return ModelReport(
         document_model(), occupancy_caps(), tuple(curves), pools, tuple(results), asked, rows,
