@@ -8,10 +8,11 @@ where the data and either of them do not.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, count, product
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 from cutlass_study import repeatability_figure
@@ -69,9 +70,10 @@ def _named(data: StudyData, base: Path) -> str:
     return (folder.relative_to(base) if folder.is_relative_to(base) else folder).as_posix()
 
 
-def _run(data: StudyData, base: Path) -> Tree:
+def _run(data: StudyData, letter: str, base: Path) -> Tree:
     run = run_of(data)
     return {
+        "letter": letter,
         "name": run.name,
         "folder": _named(data, base),
         "started": text.started(run),
@@ -109,12 +111,17 @@ def _kind(repeats: Sequence[Repeat]) -> Tree:
     }
 
 
-def _rows(repeat: Repeat) -> list[Tree]:
-    """Lines of the summary table, one a regime."""
+def _letters() -> Iterator[str]:
+    """A, B … Z, AA, AB …"""
+    for length in count(1):
+        yield from map("".join, product(ascii_uppercase, repeat=length))
+
+
+def _rows(repeat: Repeat, letters: str) -> list[Tree]:
+    """Lines of the summary table, one a regime. `letters` stand for its two runs."""
     return [
         {
-            "first": repeat.first.name,
-            "second": repeat.second.name,
+            "runs": letters,
             "card": "same" if repeat.same_card else "another",
             "later": text.later(repeat),
             "regime": found.regime,
@@ -148,17 +155,23 @@ def section(data: StudyData, repeats: Repeats, project: Path, folder: Path) -> T
     if not data.directory.is_relative_to(base):
         base = data.directory.parent
     found = [repeat for _, _, repeat in repeats.pairs]
+    letters = {run.directory: letter for run, letter in zip(repeats.runs, _letters(), strict=False)}
+    rows = [
+        row
+        for first, second, repeat in sorted(repeats.pairs, key=lambda pair: not pair[2].same_card)
+        for row in _rows(repeat, f"{letters[first.directory]}, {letters[second.directory]}")
+    ]
     first, second, _ = repeats.pairs[0]
     kinds = [[repeat for repeat in found if repeat.same_card == same] for same in (True, False)]
     kinds = [kind for kind in kinds if kind]
     return {
         "goal": text.exact_percent(GOAL_SHARE),
         "tolerances": text.tolerances(),
-        "runs": [_run(one, base) for one in repeats.runs],
+        "runs": [_run(one, letters[one.directory], base) for one in repeats.runs],
         "several_cards": any(not repeat.same_card for repeat in found),
         "kinds": [_kind(kind) for kind in kinds],
         "figures": [_figure(kind, folder) for kind in kinds],
-        "rows": [row for repeat in found for row in _rows(repeat)],
+        "rows": rows,
         "caption": SUMMARY_CAPTION,
         "command": f"python scripts/compare.py --data {_named(first, base)} "
         f"--with {_named(second, base)}",

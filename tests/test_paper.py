@@ -22,7 +22,8 @@ from cutlass_study.views import NothingToShow
 
 PROJECT = Path(__file__).resolve().parent.parent
 H200, STATIC = PROJECT / "paper/data/h200", PROJECT / "paper/data/static"
-AGAIN = next((H200 / "repeats").glob("*-again"))  # on the card of the data
+CARD = load(H200).device.card
+AGAIN = next(run for run in (H200 / "repeats").iterdir() if load(run).device.card == CARD)
 LOADS_NO_CUDA = """
 import sys
 import cutlass_study.paper, cutlass_study.claims, cutlass_study.models, cutlass_study.render

@@ -402,6 +402,9 @@ def test_every_pair_of_runs_is_compared_in_order_of_time(tmp_path: Path):
     for figure in tree["figures"]:
         assert (tmp_path / figure["file"]).read_bytes().startswith(b"%PDF-")
     assert {(row["goal"], row["share"]) for row in tree["rows"]} == {("met", "100 %")}
+    assert [run["letter"] for run in tree["runs"]] == ["A", "B", "C"]
+    pairs = dict.fromkeys((row["runs"], row["card"]) for row in tree["rows"])
+    assert list(pairs) == [("A, C", "same"), ("A, B", "another"), ("B, C", "another")]
     json.dumps(tree)
 
 
