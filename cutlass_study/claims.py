@@ -32,7 +32,7 @@ from cutlass_study.claim_tests import (
 from cutlass_study.config import UsageError
 from cutlass_study.project import project_folder
 from cutlass_study.records import DeviceRecord
-from cutlass_study.study_data import DEVICE_FILE, DataError, StudyData, folders_in, load
+from cutlass_study.study_data import DataError, LeftOut, StudyData, folders_in, load
 
 Kind = Literal["arithmetic", "static", "measured"]
 Document = Literal["ada", "hopper", "lecture"]
@@ -181,29 +181,45 @@ def audit(
         claims = load_claims(default_claims())
     if data is not None and data.device is None:
         data, static = None, static or data
-    measured = () if data is None else (data, *load_experiments(data))
+    measured = () if data is None else (data, *experiments_of(data).folders)
     comparisons = len(REGIMES) * sum(claim.kind == "measured" for claim in claims)
     evidence = Evidence(measured, static, comparisons)
     return [_judge(claim, evidence) for claim in claims]
 
 
-def load_experiments(data: StudyData) -> tuple[StudyData, ...]:
-    """The published folders below `experiments/`; DataError if one is of another kind of device."""
-    folder = data.directory / EXPERIMENTS
-    if data.device is None:
-        return ()
-    found = []
-    for one in folders_in(folder):
-        if not (one / DEVICE_FILE).exists():
-            continue
-        experiment = load(one)
-        if experiment.device is None or _kind(experiment.device) != _kind(data.device):
-            raise DataError(
-                f"'{one}' is not of the same kind of device as '{data.directory}' "
-                f"({data.device.name}); keep one folder per device"
-            )
-        found.append(experiment)
-    return tuple(found)
+@dataclass(frozen=True, slots=True, eq=False)
+class Experiments:
+    """The published folders below `experiments/` of a data folder."""
+
+    folders: tuple[StudyData, ...]
+    left_out: LeftOut
+
+
+def experiments_of(data: StudyData) -> Experiments:
+    """Load the experiments of `data`; what can't be read, or is another device's, is left out."""
+    folders, left_out = [], []
+    for folder in folders_in(data.directory / EXPERIMENTS) if data.device else ():
+        try:
+            folders.append(_experiment(folder, data))
+        except DataError as error:
+            left_out.append((f"experiment {folder.name}", str(error)))
+    return Experiments(tuple(folders), tuple(left_out))
+
+
+def _experiment(folder: Path, data: StudyData) -> StudyData:
+    """Raises `DataError` if it can't stand beside `data`."""
+    experiment = load(folder)
+    if experiment.device is None:
+        raise DataError(
+            f"'{folder}' holds nothing measured; give a folder that experiment.py wrote on a GPU"
+        )
+    assert data.device
+    if _kind(experiment.device) != _kind(data.device):
+        raise DataError(
+            f"'{folder}' is not of the same kind of device as '{data.directory}' "
+            f"({data.device.name}); keep one folder per device"
+        )
+    return experiment
 
 
 def _kind(device: DeviceRecord) -> tuple[str, str, int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cutlass_study import experiment_figures
-from cutlass_study.claims import load_experiments
+from cutlass_study.claims import Experiments
 from cutlass_study.conditions import NAMES, QUESTIONS
 from cutlass_study.csv_files import replace_files
 from cutlass_study.experiment_values import VALUES
@@ -21,13 +21,12 @@ from cutlass_study.views import NothingToShow
 Tree = dict[str, Any]
 
 
-def section(data: StudyData, folder: Path) -> Tree:
+def section(data: StudyData, experiments: Experiments, folder: Path) -> Tree:
     """What the text says of each experiment, its figure drawn into `folder`.
 
     `None` for an experiment that was not recorded or has nothing to show; `absent` says why.
-    Raises `DataError` for experiments of another kind of device.
     """
-    folders = load_experiments(data)
+    folders = experiments.folders
     recorded = {one.experiment: one for one in reversed(folders)}
     tree: Tree = dict.fromkeys(NAMES)
     absent: list[Tree] = []

@@ -25,11 +25,12 @@ from cutlass_study import (
     repeatability_report,
     roofline_report,
 )
+from cutlass_study.claims import experiments_of
 from cutlass_study.csv_files import file_to_replace
 from cutlass_study.paper_values import depth_changes, values
 from cutlass_study.records import EnvironmentProblem
 from cutlass_study.render import render_all
-from cutlass_study.study_data import DataError, StudyData, load
+from cutlass_study.study_data import DataError, LeftOut, StudyData, load
 
 TEMPLATE = "study.typ"
 INCLUDED = ("experiments.typ", "parts.typ")
@@ -41,7 +42,7 @@ class PaperReport:
     """The PDF written, and what the data could not show."""
 
     pdf: Path
-    left_out: tuple[tuple[str, str], ...]
+    left_out: LeftOut
 
 
 def _static_of(project: Path) -> StudyData | None:
@@ -62,7 +63,7 @@ def _captions(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _assemble(data: StudyData, project: Path, folder: Path) -> tuple[tuple[str, str], ...]:
+def _assemble(data: StudyData, project: Path, folder: Path) -> LeftOut:
     """Everything the template reads, written into `folder`; what could not be shown, and why."""
     static = _static_of(project)
     report = render_all(data, folder / "figures", forms=("pdf",))
@@ -70,7 +71,8 @@ def _assemble(data: StudyData, project: Path, folder: Path) -> tuple[tuple[str, 
     tree["captions"] = _captions(folder / "figures")
     tree["roofline"] = roofline_report.section(data, folder / "figures")
     tree["models"] = model_report.section(data, folder / "figures")
-    tree["experiments"] = experiment_report.section(data, folder / "figures")
+    experiments = experiments_of(data)
+    tree["experiments"] = experiment_report.section(data, experiments, folder / "figures")
     repeats = repeatability_report.repeats_of(data)
     tree["repeats"] = repeatability_report.section(data, repeats, project, folder / "figures")
     tree["depth_changes"] = depth_changes(repeats.runs)
@@ -78,7 +80,7 @@ def _assemble(data: StudyData, project: Path, folder: Path) -> tuple[tuple[str, 
     reference = _reference_of(project, data)
     tree["reference"] = values(reference, static) if reference else None
     (folder / "values.json").write_text(json.dumps(tree, indent=1), encoding="utf-8")
-    return report.left_out + repeats.left_out
+    return report.left_out + experiments.left_out + repeats.left_out
 
 
 @contextmanager

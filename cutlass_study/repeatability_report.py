@@ -20,12 +20,11 @@ from cutlass_study import repeatability_text as text
 from cutlass_study.agreement import GOAL_SHARE, agreement
 from cutlass_study.repeatability import Repeat, compare_runs, run_of
 from cutlass_study.repeatability_tables import SUMMARY_CAPTION
-from cutlass_study.study_data import DataError, StudyData, folders_in, load
+from cutlass_study.study_data import DataError, LeftOut, StudyData, folders_in, load
 from cutlass_study.style import save, styled
 
 REPEATS = "repeats"
 Tree = dict[str, Any]
-LeftOut = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +33,7 @@ class Repeats:
 
     runs: tuple[StudyData, ...]
     pairs: tuple[tuple[StudyData, StudyData, Repeat], ...]
-    left_out: LeftOut  # (folder, why)
+    left_out: LeftOut
 
 
 def repeats_of(data: StudyData) -> Repeats:

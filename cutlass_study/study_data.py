@@ -41,6 +41,7 @@ _TFLOPS_TOLERANCE = 1e-3  # times and TFLOPS are written to six digits or more
 _MAY_BE_NEGATIVE = frozenset(("alpha", "beta", "temperature_c"))
 _NEVER_ZERO = frozenset(("ratio_to_cublas", "sm_clock_mhz", "flop_per_clk_sm"))
 _MAY_BE_INFINITE = frozenset(("max_abs_error", "max_rel_error"))
+_NAMED = 5  # absent columns that a message names
 _LARGEST = 2**63 - 1  # a whole number that fits into 64 bits
 
 
@@ -179,7 +180,9 @@ def _frame(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     newer = [column for column in NEWER_COLUMNS if column in columns and column not in header]
     absent = [column for column in columns if column not in (*header, *newer)]
     if absent:
-        raise DataError(f"'{path}' lacks the columns {', '.join(absent)}; {_AGAIN}")
+        more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
+        names = ", ".join(absent[:_NAMED]) + more
+        raise DataError(f"'{path}' lacks the columns {names}; {_AGAIN}")
     twice = sorted({column for column in header if header.count(column) > 1})
     if twice:
         raise DataError(f"'{path}' has the columns {', '.join(twice)} twice; {_AGAIN}")
@@ -225,6 +228,9 @@ def _typed(lines: list[list[str]], columns: Sequence[str], path: Path) -> pd.Dat
         kind = "Int64" if column in INTEGER_COLUMNS else "float64"
         frame[column] = pd.Series(numbers, dtype=kind)
     return pd.DataFrame(frame)
+
+
+LeftOut = tuple[tuple[str, str], ...]  # (what, why) of what can't be shown
 
 
 def folders_in(parent: Path) -> list[Path]:

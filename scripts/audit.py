@@ -15,7 +15,7 @@ try:
 
     from cutlass_study import console
     from cutlass_study.claim_formats import to_json, to_text
-    from cutlass_study.claims import audit, default_claims, load_claims, load_static
+    from cutlass_study.claims import audit, default_claims, experiments_of, load_claims, load_static
     from cutlass_study.project import default_data
     from cutlass_study.study_data import load
 except ImportError as error:
@@ -56,6 +56,8 @@ def main(
     """
     records = load(data or default_data())
     wanted = load_claims(claims or default_claims())
+    for name, why in experiments_of(records).left_out:
+        print(f"left out: {name}: {why}", file=sys.stderr)
     verdicts = audit(records, load_static(records, static), wanted)
     text = to_json(verdicts) if form is Format.json else to_text(verdicts, records)
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]

@@ -384,11 +384,13 @@ def test_experiments_judge_inputs_and_scaling(tmp_path, static):
     assert "(integers)" in found["hopper.input_data"].evidence
 
 
-def test_an_experiment_of_another_device_is_refused(tmp_path, static):
+def test_an_experiment_of_another_device_judges_nothing(tmp_path, static):
     data = write_folder(tmp_path / "h", {(space.CUBLAS, 8192): 700.0}, H200)
+    alone = judged(data, static)
     write_folder(tmp_path / "h" / "experiments" / "inputs", {(space.CUBLAS, 8192): 31.0})
-    with pytest.raises(DataError, match="one folder per device"):
-        judged(data, static)
+    ((name, why),) = claims.experiments_of(data).left_out
+    assert (name, "one folder per device" in why) == ("experiment inputs", True)
+    assert judged(data, static) == alone
 
 
 def test_measurements_are_no_static_records(tmp_path, static):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +34,6 @@ from cutlass_study.study_data import (
     DEVICE_FILE,
     RESULTS_FILE,
     SAMPLES_FILE,
-    DataError,
     StudyData,
     load,
 )
@@ -59,6 +60,12 @@ HEADINGS = {
     "interleave": "Interleaved streams",
     "settle": "Length of a sustained sample",
 }
+
+
+def section_of(data_folder: Path, figures: Path) -> dict[str, Any]:
+    """What the paper says of a data folder's experiments."""
+    data = load(data_folder)
+    return experiment_report.section(data, claims.experiments_of(data), figures)
 
 
 @dataclass(frozen=True)
@@ -157,7 +164,7 @@ def test_another_card_of_the_model_is_named(printed: Printed, tmp_path: Path) ->
     record = json.loads(device.read_text(encoding="utf-8"))
     own, record["device"]["uuid"] = record["device"]["uuid"], "GPU-12345678-and-more"
     device.write_text(json.dumps(record), encoding="utf-8")
-    found = experiment_report.section(load(folder), tmp_path)
+    found = section_of(folder, tmp_path)
     assert found["labels"]["other_card"] == "GPU-12345678"
     assert found["inputs"]["other_card"] is None
     first, second = found["cards"]
@@ -167,7 +174,7 @@ def test_another_card_of_the_model_is_named(printed: Printed, tmp_path: Path) ->
 
 def test_what_was_not_measured_is_one_sentence_each(printed: Printed, tmp_path: Path) -> None:
     bare(tmp_path / "bare")
-    found = experiment_report.section(load(tmp_path / "bare"), tmp_path)
+    found = section_of(tmp_path / "bare", tmp_path)
     assert [one["name"] for one in found["absent"]] == list(NAMES)
     assert {one["why"] for one in found["absent"]} == {"not measured on this GPU"}
     sources = tmp_path / "sources"
@@ -195,22 +202,35 @@ def test_an_experiment_without_a_measured_row_says_so(
     device = bare(tmp_path / "h200")
     wrong = {config.name: Behaviour(wrong="wrong at (0,0)") for config in H200_KERNELS}
     Lab(tmp_path / "h200" / "experiments", device).run("cache", Script(wrong))
-    found = experiment_report.section(load(tmp_path / "h200"), tmp_path)
+    found = section_of(tmp_path / "h200", tmp_path)
     assert found["cache"] is None
     why = {one["name"]: one["why"] for one in found["absent"]}["cache"]
     assert why == "nothing to show: no row of this experiment was measured"
 
 
-def test_experiments_of_another_gpu_are_refused(
+def test_an_experiment_that_cant_stand_beside_the_sweep_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Another GPU's, a torn one and one without its device.json cost only themselves."""
     hasten(monkeypatch, draw=False)
-    bare(tmp_path / "h200")
-    Lab(tmp_path / "h200" / "experiments", replace(HOPPER, name="NVIDIA H100 NVL")).run(
-        "interleave", Script(), (NEW,)
-    )
-    with pytest.raises(DataError, match="one folder per device"):
-        experiment_report.section(load(tmp_path / "h200"), tmp_path)
+    device, folder = bare(tmp_path / "h200"), tmp_path / "h200" / "experiments"
+    Lab(folder, device).run("cache", Script())
+    Lab(folder, replace(HOPPER, name="NVIDIA H100 NVL")).run("interleave", Script(), (NEW,))
+    for name in ("torn", "unnamed"):
+        shutil.copytree(folder / "cache", folder / name)
+    (folder / "torn" / DEVICE_FILE).write_text("{", encoding="utf-8")
+    (folder / "unnamed" / DEVICE_FILE).unlink()
+    found = claims.experiments_of(load(tmp_path / "h200"))
+    assert [one.name for one in found.folders] == ["cache"]
+    reasons = dict(found.left_out)
+    assert list(reasons) == [f"experiment {name}" for name in ("interleave", "torn", "unnamed")]
+    assert "one folder per device" in reasons["experiment interleave"]
+    assert DEVICE_FILE in reasons["experiment torn"]
+    assert f"{DEVICE_FILE}' is missing" in reasons["experiment unnamed"]
+    command = [sys.executable, str(PROJECT / "scripts/audit.py"), "--data", str(tmp_path / "h200")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    told = [f"left out: {name}: {why}" for name, why in found.left_out]
+    assert done.stderr.splitlines() == told
 
 
 # --- its numbers ---------------------------------------------------------------------------
