@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 TOLERANCES = {"burst": 0.003, "sustained": 0.01}  # of a ratio to cuBLAS, relative
 GOAL_SHARE = 0.95  # of the configurations, to agree within the tolerance
@@ -32,11 +34,15 @@ class Agreement:
     largest: float
     clock_median: float  # of the delivered clocks; NaN where none was recorded
     clock_largest: float
-    clock_part: float  # median; what clocks, compared with cuBLAS's, add to the ratio
-    cycles_part: float  # median; the same of FLOP/clk/SM
-    cycles_agree: int  # FLOP/clk/SM relative to cuBLAS's within the tolerance
+    clock_part: float  # median; what clocks, against cuBLAS's in the same rounds, add to the ratio
+    cycles_part: float  # median; the same of cycles
+    cycles_agree: int  # cycles against cuBLAS's within the tolerance
+    # 95th percentile of the change of a ratio between two configurations of a problem, cuBLAS one
+    # of them; of the repeat where it is largest.
+    between: float
     ordered: int  # pairs on one problem whose intervals do not overlap in either run
     swaps: tuple[str, ...]  # those of them whose order differs, the clearest first
+    swapped: int  # different pairs of configurations among them; fewer over several repeats
 
     @property
     def share(self) -> float:
@@ -57,6 +63,7 @@ def agreement(regime: str, repeats: Sequence[pd.DataFrame]) -> Agreement:
     outside = (rows["difference_low"] > tolerance) | (rows["difference_high"] < -tolerance)
     counted = [_swaps(frame) for frame in frames]
     swaps = sorted((swap for _, found in counted for swap in found), reverse=True)
+    between = [np.quantile(_between(frame), 0.95) for frame in frames if len(frame)]
     return Agreement(
         regime=regime,
         tolerance=tolerance,
@@ -72,17 +79,30 @@ def agreement(regime: str, repeats: Sequence[pd.DataFrame]) -> Agreement:
         clock_part=float(clock_part.median()),
         cycles_part=float(cycles_part.median()),
         cycles_agree=int((cycles_part <= tolerance).sum()),
+        between=float(max(between)),
         ordered=sum(count for count, _ in counted),
-        swaps=tuple(text for _, text in swaps),
+        swaps=tuple(text for _, text, _ in swaps),
+        swapped=len({names for *_, names in swaps}),
     )
 
 
-def _swaps(rows: pd.DataFrame) -> tuple[int, list[tuple[float, str]]]:
+def _between(rows: pd.DataFrame) -> NDArray[np.float64]:
+    """Unsigned changes of the ratio between any two configurations of a problem."""
+    changes = []
+    for _, group in rows.groupby([name for name in WORK if name != "regime"]):
+        logs = np.append(np.log1p(group["difference"].to_numpy(dtype=float)), 0.0)  # cuBLAS: 0
+        one, other = np.triu_indices(len(logs), 1)
+        changes.append(np.abs(np.expm1(logs[one] - logs[other])))
+    return np.concatenate(changes)
+
+
+def _swaps(rows: pd.DataFrame) -> tuple[int, list[tuple[float, str, frozenset[str]]]]:
     """Pairs on one problem whose intervals exclude a tie in both runs, and those that swap.
 
-    A swap comes with the smaller of its two differences, relative, and with what to call it.
+    A swap comes with the smaller of its two differences, relative, with what to call it, and with
+    the names of both.
     """
-    count, swaps = 0, []
+    count, swaps = 0, list[tuple[float, str, frozenset[str]]]()
     for _, group in rows.groupby([name for name in WORK if name != "regime"]):
         for one, other in combinations(group.to_dict("records"), 2):
             first, second = (_certain_ratio(one, other, which) for which in ("first", "second"))
@@ -91,10 +111,12 @@ def _swaps(rows: pd.DataFrame) -> tuple[int, list[tuple[float, str]]]:
             count += 1
             if (first > 1) != (second > 1):
                 text = (
-                    f"{one['label']} is {_compared(first)} than {other['label']} in the first run "
-                    f"and {_compared(second)} in the second ({one['problem']})"
+                    f"{one['label']} is {_compared(first)} than {other['label']} in "
+                    f"{one['first_run']} and {_compared(second)} in {one['second_run']} "
+                    f"({one['problem']})"
                 )
-                swaps.append((min(abs(first - 1), abs(second - 1)), text))
+                names = frozenset((one["name"], other["name"]))
+                swaps.append((min(abs(first - 1), abs(second - 1)), text, names))
     return count, swaps
 
 

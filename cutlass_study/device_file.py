@@ -30,6 +30,12 @@ _ENTRIES: dict[str, dict[str, tuple[type, ...]]] = {
         "kernels": (int,),
     },
     "runs": {"started_at": (str,), "arguments": (list,)},
+    "control_drift": {
+        "problem": (str,),
+        "regime": (str,),
+        "change": (float,),
+        "warning": (bool,),
+    },
 }
 _DEVICE: dict[str, tuple[type, ...]] = {
     name: get_args(hint) or (hint,) for name, hint in get_type_hints(DeviceRecord).items()

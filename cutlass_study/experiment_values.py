@@ -227,16 +227,18 @@ def interleave(data: StudyData) -> Tree:
     samples = frames.pair_samples(data)
     ratios = frames.interleaved_ratios(samples)
     change = ratio_percent(np.median(ratios)) if len(ratios) else None
-    interval = ratio_interval(*(bootstrap_interval(ratios) or (None, None)))
-    limited = _power_limited(samples)
+    low, high = bootstrap_interval(ratios) or (None, None)
+    runs = samples.assign(limited=_power_limited(samples)).groupby(["round", "condition"])
     failed = frame[frame["outcome"] != "ok"]
     return {
         "kernels": [str(label) for label in frame["label"].unique()],
         "rounds": int(samples["round"].nunique()),
-        "timed": len(samples),
-        "limited": int(limited.sum()),
+        "launches": number(samples["launches"].median(), 0),
+        "timed": runs.ngroups,
+        "limited": int(runs["limited"].any().sum()),
         "change": change,
-        "interval": interval,
+        "interval": ratio_interval(low, high),
+        "tied": low is not None and high is not None and low <= 1 <= high,
         "rows": len(frame),
         "failed": [f"{row['label']}: {row['outcome']}" for _, row in failed.iterrows()],
     }

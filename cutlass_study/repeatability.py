@@ -26,6 +26,8 @@ _COMPARED = (
     "ratio_high",
     "sm_clock_mhz",
     "flop_per_clk_sm",
+    "clock_to_cublas",
+    "cycles_to_cublas",
     "reason",
 )
 _SOFTWARE = {
@@ -114,7 +116,7 @@ def compare_runs(first: StudyData, second: StudyData) -> Repeat:
             f"{models[1]}: only runs on the same model of GPU can be compared"
         )
     measured = _measured(first), _measured(second)
-    paired = pair(*measured)
+    paired = pair(*measured).assign(first_run=runs[0].name, second_run=runs[1].name)
     rows = paired[paired["note"] == ""].reset_index(drop=True)
     if rows.empty:
         raise DataError(
@@ -142,12 +144,12 @@ def _software_changed(first: Run, second: Run) -> tuple[Change, ...]:
 
 
 def _samples_changed(first: StudyData, second: StudyData, rows: pd.DataFrame) -> tuple[Change, ...]:
-    """Regimes whose samples were made of clearly more or less work: another way of measuring."""
+    """Where samples were made of clearly more or less work: another way of measuring."""
     found = []
-    for regime in sorted(set(rows["regime"])):
-        one, other = (_timed_ms(data, regime, rows["name"]) for data in (first, second))
+    for (problem, regime), group in rows.groupby(["problem", "regime"], sort=False):
+        one, other = (_timed_ms(data, str(regime), group["name"]) for data in (first, second))
         if max(one, other) > LONGER_SAMPLES * min(one, other):
-            work = f"timed work in a {regime} sample"
+            work = f"timed work in a {regime} sample of {problem}"
             found.append(Change(work, f"{one:.3g} ms", f"{other:.3g} ms"))
     return tuple(found)
 
@@ -159,12 +161,32 @@ def _timed_ms(data: StudyData, regime: str, names: pd.Series[str]) -> float:
 
 
 def _measured(data: StudyData) -> pd.DataFrame:
-    """Rows with a ratio to cuBLAS, an experiment's left out."""
+    """Rows with a ratio to cuBLAS, an experiment's left out; with the columns of `_parts`."""
     try:
         rows = prepare(data.results)
     except NothingToShow as nothing:
         raise DataError(f"'{data.directory}' can't be compared: {nothing}") from None
-    return rows[(rows["state"] == "measured") & rows["ratio_to_cublas"].notna()]
+    rows = rows[(rows["state"] == "measured") & rows["ratio_to_cublas"].notna()]
+    return rows.merge(_parts(data.samples, rows), on=list(RESULT_KEY), how="left")
+
+
+def _parts(samples: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """Clock and cycles against cuBLAS's in the same round, medians over rounds, one row a key.
+
+    `clock_to_cublas` is the delivered clock over cuBLAS's, `cycles_to_cublas` cuBLAS's cycles over
+    the own: in a round their product is the ratio of throughputs.
+    """
+    kept = samples[(samples["rejected"] == "") & samples["sm_clock_mhz"].notna()]
+    kept = kept.assign(cycles=kept["time_ms"] * kept["sm_clock_mhz"])
+    work = rows[[*RESULT_KEY, "problem"]].assign(control=_is_control(rows))
+    medians = kept.groupby([*RESULT_KEY, "round"], as_index=False)[["sm_clock_mhz", "cycles"]]
+    rounds = medians.median().merge(work, on=list(RESULT_KEY))
+    cublas = rounds.loc[rounds["control"], [*WORK, "round", "sm_clock_mhz", "cycles"]]
+    both = rounds.merge(cublas, on=[*WORK, "round"], suffixes=("", "_of_cublas"))
+    both["clock_to_cublas"] = both["sm_clock_mhz"] / both["sm_clock_mhz_of_cublas"]
+    both["cycles_to_cublas"] = both["cycles_of_cublas"] / both["cycles"]
+    parts = ["clock_to_cublas", "cycles_to_cublas"]
+    return both.groupby(list(RESULT_KEY), as_index=False)[parts].median()
 
 
 def _is_control(rows: pd.DataFrame) -> pd.Series[bool]:
@@ -174,14 +196,13 @@ def _is_control(rows: pd.DataFrame) -> pd.Series[bool]:
 def pair(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     """Rows that both runs measured, but for cuBLAS, whose ratio is 1 by definition.
 
-    Beside the configuration's columns each of `ratio_to_cublas`, `ratio_low`, `ratio_high`,
-    `sm_clock_mhz` and `flop_per_clk_sm` stands twice, with `_first` and `_second`. Relative changes
-    from the first run to the second, NaN where unknown:
+    Beside the configuration's columns those of `_COMPARED` stand twice, with `_first` and
+    `_second`. Relative changes from the first run to the second, NaN where unknown:
 
     - `difference` of the ratio, with `difference_low` and `difference_high`;
     - `clock_difference` and `rate_difference` of the delivered clock and of FLOP/clk/SM;
-    - `clock_part` and `cycles_part`: the same against the change of cuBLAS, which is what they add
-      to the ratio.
+    - `clock_part` and `cycles_part` of clock and cycles against cuBLAS's in the same rounds, which
+      is what they add to the ratio.
 
     `agrees` says whether the ratios are within the tolerance; `note` names the two candidates where
     cuBLASLt's best is not the same in both runs, so that two kernels would be compared.
@@ -192,12 +213,9 @@ def pair(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     rows["clock_difference"] = _change(rows, "sm_clock_mhz")
     rows["rate_difference"] = _change(rows, "flop_per_clk_sm")
     rows["difference_low"], rows["difference_high"] = _bounds(rows)
-    control = _is_control(rows)
-    base = rows.loc[control, [*WORK, "clock_difference", "rate_difference"]]
-    rows = rows[~control].merge(base, on=WORK, how="left", suffixes=("", "_of_cublas"))
-    for part, kind in (("clock_part", "clock"), ("cycles_part", "rate")):
-        own, cublas = rows[f"{kind}_difference"], rows[f"{kind}_difference_of_cublas"]
-        rows[part] = (1 + own) / (1 + cublas) - 1
+    rows["clock_part"] = _change(rows, "clock_to_cublas")
+    rows["cycles_part"] = _change(rows, "cycles_to_cublas")
+    rows = rows[~_is_control(rows)].reset_index(drop=True)
     rows["agrees"] = rows["difference"].abs() <= rows["regime"].map(TOLERANCES)
     rows["note"] = [_note(row) for _, row in rows.iterrows()]
     rows["label"] = short_labels(rows)

@@ -18,7 +18,7 @@ from cutlass_study.style import (
     new_figure,
 )
 
-SHOWN_CONFIGURATIONS = 40
+SHOWN_CONFIGURATIONS = 40  # at most, as many that differ most from each regime
 BAND = "#DCDCDC"
 _LOOKS: dict[bool, dict[str, Any]] = {
     True: {"color": BLUE, "marker": "o", "label": "agrees"},
@@ -50,18 +50,20 @@ def draw(repeat: Repeat, name: str = "repeatability") -> Figure:
         f"Repeatability. {about(repeat)}. {counted(repeat)}. Markers: relative difference of the "
         "median ratio to cuBLAS, second run against first; bars: its 95 % interval, from those of "
         f"both ratios; band: the tolerance, {tolerances()}; ticks: what the delivered clocks alone "
-        "would give, the kernel's against cuBLAS's, the rest being cycles. "
+        "would give, the kernel's against cuBLAS's in the same rounds; the rest are cycles. "
         f"{LABELS} {also_changed(repeat)}"
     )
     if left_out:
-        caption += f" {left_out} configurations that differ less are not drawn."
+        caption += f" {left_out} configurations that differ less, in any regime, are not drawn."
     return Figure(name, figure, caption.strip())
 
 
 def _shown(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the configurations that differ most, in their order."""
-    largest = rows.assign(size=rows["difference"].abs()).groupby("name")["size"].max()
-    return rows[rows["name"].isin(largest.nlargest(SHOWN_CONFIGURATIONS).index)]
+    """Rows of the configurations that differ most in a regime, in their order."""
+    regimes = rows.assign(size=rows["difference"].abs()).groupby("regime")
+    each = SHOWN_CONFIGURATIONS // regimes.ngroups
+    names = {name for _, group in regimes for name in group.nlargest(each, "size")["name"]}
+    return rows[rows["name"].isin(names)]
 
 
 def _places(rows: pd.DataFrame) -> tuple[dict[str, int], list[str]]:

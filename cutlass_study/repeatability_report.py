@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, count, product
+from itertools import chain, combinations, count, product
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
@@ -24,7 +24,10 @@ from cutlass_study.study_data import DataError, LeftOut, StudyData, folders_in, 
 from cutlass_study.style import save, styled
 
 REPEATS = "repeats"
+CLEARLY = 1.5  # clocks move a ratio by so much more than cycles do, before the text says so
 Tree = dict[str, Any]
+Pair = tuple[StudyData, StudyData, Repeat]
+Letters = dict[Path, str]  # what stands for a run, by its folder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +35,7 @@ class Repeats:
     """The runs of a data folder and its repeats in order of time, and every pair of them."""
 
     runs: tuple[StudyData, ...]
-    pairs: tuple[tuple[StudyData, StudyData, Repeat], ...]
+    pairs: tuple[Pair, ...]
     left_out: LeftOut
 
 
@@ -80,7 +83,17 @@ def _run(data: StudyData, letter: str, base: Path) -> Tree:
         "driver": run.device.driver_version,
         "code": run.device.git_commit or "unknown",
         "commands": data.commands,
+        "drift": _drift(data),
     }
+
+
+def _drift(data: StudyData) -> list[str]:
+    """What cuBLAS's time did where it drifted beyond its own noise."""
+    return [
+        f"{100 * one['change']:+.2f} % in the {one['regime']} regime of {one['problem']}"
+        for one in data.summary.get("control_drift", [])
+        if one["warning"]
+    ]
 
 
 def _kind(repeats: Sequence[Repeat]) -> Tree:
@@ -99,21 +112,25 @@ def _kind(repeats: Sequence[Repeat]) -> Tree:
             {
                 "name": found.regime,
                 "sentences": text.sentences(found, met[found.regime]),
-                "p95": text.percent(math.ceil(1000 * found.p95) / 1000),
+                "between": text.percent(math.ceil(1000 * found.between) / 1000),
             }
             for found in pooled
         ],
         "meets_goal": all(all(pairs) for pairs in met.values()),
-        "by_clock": all(found.clock_part > found.cycles_part for found in pooled),
+        "by_clock": all(found.clock_part > CLEARLY * found.cycles_part for found in pooled),
         "changed": text.all_changed(repeats),
         "noted": text.all_noted(repeats),
     }
 
 
-def _letters() -> Iterator[str]:
+def _alphabet() -> Iterator[str]:
     """A, B … Z, AA, AB …"""
     for length in count(1):
         yield from map("".join, product(ascii_uppercase, repeat=length))
+
+
+def _lettered(first: StudyData, second: StudyData, letters: Letters) -> str:
+    return f"{letters[first.directory]}, {letters[second.directory]}"
 
 
 def _rows(repeat: Repeat, letters: str) -> list[Tree]:
@@ -130,20 +147,23 @@ def _rows(repeat: Repeat, letters: str) -> list[Tree]:
             "median": text.percent(found.median, 2),
             "p95": text.percent(found.p95, 2),
             "clock": text.percent(found.clock_median, 2),
-            "by_cycles": str(found.cycles_agree),
+            "by_cycles": f"{found.cycles_agree} of {found.rows}",
         }
         for found in repeat.agreements
     ]
 
 
-def _figure(repeats: Sequence[Repeat], folder: Path) -> Tree:
-    """The pair with most rows of these, the first in time where several have as many."""
-    repeat = max(repeats, key=lambda one: len(one.rows))
+def _figure(pairs: Sequence[Pair], data: StudyData, letters: Letters, folder: Path) -> Tree:
+    """A pair with the data itself if there is one; of those the one with most rows."""
+    first, second, repeat = max(
+        pairs, key=lambda pair: (data in (pair[0], pair[1]), len(pair[2].rows))
+    )
     name = f"repeatability_{'same' if repeat.same_card else 'another'}_card"
     with styled():
         figure = repeatability_figure.draw(repeat, name)
         save(figure, folder, ("pdf",))
-    return {"file": f"{figure.name}.pdf", "caption": figure.caption}
+    drawn = f"Runs {_lettered(first, second, letters)} of the list. {figure.caption}"
+    return {"file": f"{figure.name}.pdf", "caption": drawn, "label": name}
 
 
 def section(data: StudyData, repeats: Repeats, project: Path, folder: Path) -> Tree | None:
@@ -153,24 +173,29 @@ def section(data: StudyData, repeats: Repeats, project: Path, folder: Path) -> T
     base = project.resolve()
     if not data.directory.is_relative_to(base):
         base = data.directory.parent
-    found = [repeat for _, _, repeat in repeats.pairs]
-    letters = {run.directory: letter for run, letter in zip(repeats.runs, _letters(), strict=False)}
-    rows = [
-        row
-        for first, second, repeat in sorted(repeats.pairs, key=lambda pair: not pair[2].same_card)
-        for row in _rows(repeat, f"{letters[first.directory]}, {letters[second.directory]}")
-    ]
-    first, second, _ = repeats.pairs[0]
-    kinds = [[repeat for repeat in found if repeat.same_card == same] for same in (True, False)]
-    kinds = [kind for kind in kinds if kind]
+    letters = dict(zip((run.directory for run in repeats.runs), _alphabet(), strict=False))
+    both = [[pair for pair in repeats.pairs if pair[2].same_card == same] for same in (True, False)]
+    kinds = [pairs for pairs in both if pairs]
+    pairs = list(chain.from_iterable(kinds))
+    first, second, _ = pairs[0]
     return {
         "goal": text.exact_percent(GOAL_SHARE),
         "tolerances": text.tolerances(),
         "runs": [_run(one, letters[one.directory], base) for one in repeats.runs],
-        "several_cards": any(not repeat.same_card for repeat in found),
-        "kinds": [_kind(kind) for kind in kinds],
-        "figures": [_figure(kind, folder) for kind in kinds],
-        "rows": rows,
+        "several_cards": bool(both[1]),
+        "kinds": [
+            {
+                **_kind([repeat for _, _, repeat in kind]),
+                "figure": _figure(kind, data, letters, folder),
+            }
+            for kind in kinds
+        ],
+        "rows": [
+            row
+            for first, second, repeat in pairs
+            for row in _rows(repeat, _lettered(first, second, letters))
+        ],
+        "first_pair": _lettered(first, second, letters),
         "caption": SUMMARY_CAPTION,
         "command": f"python scripts/compare.py --data {_named(first, base)} "
         f"--with {_named(second, base)}",

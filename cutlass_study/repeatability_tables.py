@@ -42,8 +42,8 @@ _CSV_ONLY = ("name", "difference_low", "difference_high", "clock_part", "cycles_
 SUMMARY_CAPTION = (
     f"How many configurations agree within the tolerance; the goal is {exact_percent(GOAL_SHARE)}. "
     "Differences are of the ratio to cuBLAS, between medians, without sign; of clocks: of each "
-    "kernel's delivered clock. By cycles: FLOP/clk/SM relative to cuBLAS's agrees within the same "
-    "tolerance, that is the ratio with delivered clocks divided out."
+    "kernel's delivered clock. By cycles: cycles against cuBLAS's in the same rounds agree within "
+    "the same tolerance, that is the ratio with delivered clocks divided out."
 )
 
 

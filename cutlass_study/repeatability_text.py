@@ -97,6 +97,8 @@ def all_noted(repeats: Sequence[Repeat]) -> list[str]:
 def counted(repeat: Repeat) -> str:
     """How many rows were paired, and how many could not be."""
     text = f"{len(repeat.rows)} rows in common"
+    if len(repeat.rechosen):
+        text += f", {len(repeat.rechosen)} of cuBLASLt left out since its candidate changed"
     if any(repeat.alone):
         one, other = repeat.alone
         text += f"; {one} of the first run and {other} of the second have no counterpart"
@@ -143,8 +145,8 @@ def clocks(found: Agreement) -> str:
         return ""
     return (
         f"A kernel's delivered clock differs by {percent(found.clock_median, 2)} in the median and "
-        f"by {percent(found.clock_largest, 2)} at most. Against cuBLAS's own change, clocks move a "
-        f"ratio by {percent(found.clock_part, 2)} in the median and FLOP/clk/SM by "
+        f"by {percent(found.clock_largest, 2)} at most. Against cuBLAS's in the same rounds, "
+        f"clocks move a ratio by {percent(found.clock_part, 2)} in the median and cycles by "
         f"{percent(found.cycles_part, 2)}; with the clock divided out, {found.cycles_agree} of "
         f"{found.rows} agree."
     )
@@ -155,16 +157,15 @@ def order(found: Agreement) -> str:
     if not found.ordered:
         return ""
     number = len(found.swaps)
-    change = f"{number or 'none'} {'change' if number > 1 else 'changes'} places"
     text = (
-        f"Of {found.ordered} pairs of configurations whose intervals do not overlap in either run, "
-        f"{change}"
+        f"Of {found.ordered} comparisons of two configurations whose intervals do not overlap in "
+        f"either run, {number or 'none'} {'change' if number > 1 else 'changes'} places"
     )
-    return (
-        f"{text}: {found.swaps[0]}."
-        if number == 1
-        else (f"{text}, most clearly: {found.swaps[0]}." if number else f"{text}.")
-    )
+    if found.swapped < number:
+        text += f" ({found.swapped} different pairs)"
+    if not number:
+        return f"{text}."
+    return f"{text}{', most clearly' if number > 1 else ''}: {found.swaps[0]}."
 
 
 def sentences(found: Agreement, met: Sequence[bool] = ()) -> list[str]:

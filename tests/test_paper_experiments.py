@@ -302,6 +302,8 @@ def test_the_checks_of_the_method_are_counted(tree: dict[str, Any]) -> None:
     assert tree["nvbench"]["differences"] == "−1.96 to +0.00 %"
     assert tree["interleave"]["change"] == "0.0 %"
     assert tree["interleave"]["failed"] == []
+    assert tree["interleave"]["timed"] == 2 * tree["interleave"]["rounds"], "two runs a round"
+    assert tree["interleave"]["tied"]
     ways = {way["name"]: way for way in tree["cache"]["ways"]}
     assert ways["flushed"]["range"].startswith("+5.")
     assert ways["rotated"]["range"].startswith("+3.")

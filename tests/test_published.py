@@ -281,6 +281,7 @@ another_device = with_summary(device={"name": "NVIDIA H200", "arch": "sm_90a"})
         (with_summary(device={"max_sm_clock_mhz": float("nan")}), "max_sm_clock_mhz is nan"),
         (with_summary(ceilings="x"), "ceilings: a list is wanted"),
         (with_summary(ceilings=[{"name": "dram_copy"}]), "ceilings: value is missing"),
+        (with_summary(control_drift=[{"problem": "x"}]), "control_drift: regime is missing"),
         (with_summary(runs=["x"]), "runs: a JSON object is wanted"),
         (with_summary(runs=[{"started_at": "now", "arguments": []}]), "started_at: Invalid"),
         (

@@ -12,14 +12,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from cutlass_study import repeatability_text, style
-from cutlass_study.agreement import GOAL_SHARE, TOLERANCES
+from cutlass_study.agreement import GOAL_SHARE, TOLERANCES, agreement
 from cutlass_study.published import export
 from cutlass_study.records import DeviceRecord
 from cutlass_study.repeatability import Repeat, compare_runs
@@ -49,6 +51,7 @@ def study(
     hour: int = 10,
     device: DeviceRecord | None = None,
     change: Change | None = None,
+    change_samples: Change | None = None,
 ) -> StudyData:
     """Made-up records of one problem and two regimes, as if loaded from a folder `name`."""
     records = made_up()
@@ -56,7 +59,9 @@ def study(
     results["flop_per_clk_sm"] = results["tflops"] * 1e6 / results["sm_clock_mhz"] / 100
     if change:
         change(results)
-    samples = records.samples[records.samples["name"].isin(results["name"])]
+    samples = records.samples[records.samples["name"].isin(results["name"])].copy()
+    if change_samples:
+        change_samples(samples)
     started = datetime(2026, 1, 1, hour, tzinfo=UTC).isoformat()
     summary = {"runs": [{"started_at": started, "arguments": ["--preset", "paper"]}]}
     device = device or synthetic.DEVICE
@@ -161,11 +166,15 @@ def test_clocks_and_cycles_explain_the_ratio_together():
 
     def change(results: pd.DataFrame) -> None:
         scaled(clock, ["sm_clock_mhz"], "burst", family="sm80")(results)
-        scaled(cublas, ["sm_clock_mhz"], "burst", family="cublas")(results)
-        scaled(cycles, ["flop_per_clk_sm"], "burst", family="sm80")(results)
         scaled(clock / cublas * cycles, RATIO, "burst", family="sm80")(results)
 
-    rows = compare_runs(study(), study("b", change=change)).rows
+    def change_samples(samples: pd.DataFrame) -> None:
+        for family, faster, better in (("sm80", clock, cycles), ("cublas_default", cublas, 1.0)):
+            rows = (samples["regime"] == "burst") & samples["name"].str.startswith(family)
+            samples.loc[rows, "sm_clock_mhz"] *= faster
+            samples.loc[rows, "time_ms"] /= faster * better
+
+    rows = compare_runs(study(), study("b", 10, None, change, change_samples)).rows
     rows = rows[(rows["family"] == "sm80") & (rows["regime"] == "burst")]
     assert rows["clock_difference"].to_numpy() == pytest.approx(clock - 1)
     assert rows["clock_part"].to_numpy() == pytest.approx(clock / cublas - 1)
@@ -174,11 +183,27 @@ def test_clocks_and_cycles_explain_the_ratio_together():
     assert rows["difference"].to_numpy() == pytest.approx(product.to_numpy())
 
 
+def test_clocks_are_compared_within_rounds():
+    """cuBLAS ran on at another clock after the others had ended: its rows' medians say nothing."""
+
+    def change_samples(samples: pd.DataFrame) -> None:
+        late = samples["round"] >= 10
+        own = samples["name"].str.startswith("cublas_default")
+        samples.loc[late & own, "sm_clock_mhz"] *= 1.05
+        samples.loc[late & ~own, "rejected"] = "the others had ended"
+
+    rows = compare_runs(study(), study("b", change_samples=change_samples)).rows
+    assert rows["clock_part"].abs().max() == pytest.approx(0, abs=1e-12)
+
+
 def test_without_clocks_nothing_is_said_of_them():
     def change(results: pd.DataFrame) -> None:
         results[["sm_clock_mhz", "flop_per_clk_sm"]] = float("nan")
 
-    repeat = compare_runs(study(), study("b", change=change))
+    def change_samples(samples: pd.DataFrame) -> None:
+        samples["sm_clock_mhz"] = float("nan")
+
+    repeat = compare_runs(study(), study("b", 10, None, change, change_samples))
     assert by_regime(repeat)["burst"].cycles_agree == 0
     assert not any("clock" in text for text in repeatability_text.sentences(repeat.agreements[0]))
     with style.styled():
@@ -200,10 +225,47 @@ def test_configurations_that_change_places_are_counted():
     first = study(change=ratios(0.50, 0.51))
     for second, ordered, swaps in (((0.52, 0.51), 1, 1), ((0.4, 0.5), 1, 0), ((0.5, 0.5), 0, 0)):
         (found,) = compare_runs(first, study("b", change=ratios(*second))).agreements
-        assert (found.ordered, len(found.swaps)) == (ordered, swaps)
+        assert (found.ordered, len(found.swaps), found.swapped) == (ordered, swaps, swaps)
         text = repeatability_text.order(found)
         assert ("% slower than" in text) == bool(swaps)
+        assert ("faster in b (" in text) == bool(swaps)
         assert bool(text) == bool(ordered)
+
+
+def test_swaps_of_several_repeats_tell_how_many_pairs_they_are():
+    def ratios(*values: float) -> Change:
+        def change(results: pd.DataFrame) -> None:
+            rows = results.index[rows_of(results, "burst", family="sm80")][:2]
+            for row, ratio in zip(rows, values, strict=True):
+                results.loc[row, RATIO] = [ratio, ratio * 0.9999, ratio * 1.0001]
+
+        return change
+
+    runs = [study(change=ratios(0.50, 0.51)), study("b", change=ratios(0.51, 0.50))]
+    repeats = [compare_runs(*runs), compare_runs(*reversed(runs))]
+    found = agreement("burst", [repeat.rows for repeat in repeats])
+    one = by_regime(repeats[0])["burst"]
+    assert (len(found.swaps), found.swapped) == (2 * len(one.swaps), one.swapped)
+    assert f"({one.swapped} different pairs)" in repeatability_text.order(found)
+    assert "different pairs" not in repeatability_text.order(one)
+
+
+def test_the_change_between_two_kernels_is_told_by_the_worst_repeat():
+    """One kernel up and all others down: what changes between them is the sum of both."""
+
+    def change(results: pd.DataFrame) -> None:
+        scaled(0.99, RATIO, "burst")(results)
+        results.loc[results.index[rows_of(results, "burst", family="wmma")], RATIO] *= 1.03 / 0.99
+
+    worse, same = (study("b", change=what) for what in (change, None))
+    rows = [compare_runs(study(), other).rows for other in (worse, same)]
+    rows = [one[one["family"].isin(("wmma", "sm90"))] for one in rows]
+    few = [one.groupby("regime").head(2) for one in rows]
+    found = agreement("burst", few)
+    changes = [*few[0].loc[few[0]["regime"] == "burst", "difference"], 0.0]
+    expected = [abs((1 + a) / (1 + b) - 1) for a, b in combinations(changes, 2)]
+    assert found.between == pytest.approx(float(np.quantile(expected, 0.95)), rel=0.01)
+    assert agreement("burst", few[1:]).between == 0
 
 
 def test_rows_that_one_run_lacks_are_counted_and_not_compared():
@@ -252,8 +314,8 @@ def test_what_else_changed_is_told():
     assert (repeat.same_card, repeat.hours, repeat.second.card) == (False, 3, "GPU-1")
     assert repeat.changed[:2] == (("driver", "0", "1"), ("code", "unknown", "abc"))
     assert [change.what for change in repeat.changed[2:]] == [
-        "timed work in a burst sample",
-        "timed work in a sustained sample",
+        "timed work in a burst sample of M = N = K = 8192",
+        "timed work in a sustained sample of M = N = K = 8192",
     ]
     assert "driver 0 and 1; code unknown and abc" in repeatability_text.also_changed(repeat)
     back = compare_runs(second, study())
@@ -312,7 +374,21 @@ def test_the_figure_tells_agreement_by_fill_and_counts_it():
     }
     assert faces["agrees"] != "white"
     assert faces["does not agree"] == "white"
-    assert "configurations that differ less are not drawn" in figure.caption
+    assert "configurations that differ less, in any regime, are not drawn" in figure.caption
+
+
+def test_the_figure_shows_what_differs_most_in_each_regime():
+    """Many large differences in one regime must not hide the few of the other."""
+
+    def change(results: pd.DataFrame) -> None:
+        scaled(1.05, RATIO, "burst", family="sm80")(results)
+        scaled(1.02, RATIO, "sustained", family="wmma")(results)
+
+    with style.styled():
+        figure = draw(compare_runs(study(), study("b", change=change)))
+    _, sustained = figure.figure.axes
+    (apart,) = [one for one in sustained.containers if one.get_label() == "does not agree"]
+    assert apart.lines[0].get_xdata() == pytest.approx([2.0])
 
 
 # --- the recorded data ------------------------------------------------------------------------
@@ -361,6 +437,17 @@ def begun(folder: Path, hour: int) -> None:
     (folder / "device.json").write_text(json.dumps(record))
 
 
+def drifted(folder: Path) -> None:
+    """Let its control have drifted in one regime, beyond its noise, and not in the other."""
+    record = json.loads((folder / "device.json").read_text())
+    found = {"problem": "8192x8192x8192_tn_f32", "spread": 0.001, "change": -0.0021}
+    record["control_drift"] = [
+        found | {"regime": "burst", "warning": True},
+        found | {"regime": "sustained", "warning": False},
+    ]
+    (folder / "device.json").write_text(json.dumps(record))
+
+
 def test_without_repeats_there_is_no_section(tmp_path: Path):
     data = exported(tmp_path / "gpu")
     assert section(data, repeats_of(data), tmp_path, tmp_path) is None
@@ -379,6 +466,7 @@ def test_every_pair_of_runs_is_compared_in_order_of_time(tmp_path: Path):
     ):
         exported(tmp_path / name, uuid)
         begun(tmp_path / name, hour)
+    drifted(tmp_path / "gpu/repeats/late")
     exported(tmp_path / "gpu/repeats/foreign", name="Other GPU")
     (tmp_path / "gpu/repeats/torn").mkdir()
     data = load(tmp_path / "gpu")
@@ -388,6 +476,8 @@ def test_every_pair_of_runs_is_compared_in_order_of_time(tmp_path: Path):
     assert [run["name"] for run in tree["runs"]] == ["early", "gpu", "late"]
     assert [(kind["same_card"], kind["pairs"]) for kind in tree["kinds"]] == [(True, 1), (False, 2)]
     assert tree["several_cards"]
+    told = "-0.21 % in the burst regime of 8192x8192x8192_tn_f32"
+    assert [run["drift"] for run in tree["runs"]] == [[], [], [told]]
     one_pair, two_pairs = ([kind["regimes"][0]["sentences"][0]] for kind in tree["kinds"])
     assert one_pair == [
         "2 of 2 configurations agree within 0.3 % (100 %); the goal of 95 % is met."
@@ -398,9 +488,12 @@ def test_every_pair_of_runs_is_compared_in_order_of_time(tmp_path: Path):
     ]
     folders = [run["folder"] for run in tree["runs"]]
     assert folders == ["gpu/repeats/early", "gpu", "gpu/repeats/late"]
-    assert tree["command"] == "python scripts/compare.py --data gpu/repeats/early --with gpu"
-    for figure in tree["figures"]:
-        assert (tmp_path / figure["file"]).read_bytes().startswith(b"%PDF-")
+    assert tree["first_pair"] == "A, C"
+    command = "python scripts/compare.py --data gpu/repeats/early --with gpu/repeats/late"
+    assert tree["command"] == command
+    for kind in tree["kinds"]:
+        assert (tmp_path / kind["figure"]["file"]).read_bytes().startswith(b"%PDF-")
+    assert tree["kinds"][1]["figure"]["caption"].startswith("Runs A, B of the list"), "with gpu"
     assert {(row["goal"], row["share"]) for row in tree["rows"]} == {("met", "100 %")}
     assert [run["letter"] for run in tree["runs"]] == ["A", "B", "C"]
     pairs = dict.fromkeys((row["runs"], row["card"]) for row in tree["rows"])
