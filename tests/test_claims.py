@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -384,13 +385,22 @@ def test_experiments_judge_inputs_and_scaling(tmp_path, static):
     assert "(integers)" in found["hopper.input_data"].evidence
 
 
-def test_an_experiment_of_another_device_judges_nothing(tmp_path, static):
+@pytest.mark.parametrize("other", [{"name": "NVIDIA H20"}, {"sm_count": 114}])
+def test_an_experiment_of_another_device_judges_nothing(tmp_path, static, other):
     data = write_folder(tmp_path / "h", {(space.CUBLAS, 8192): 700.0}, H200)
     alone = judged(data, static)
-    write_folder(tmp_path / "h" / "experiments" / "inputs", {(space.CUBLAS, 8192): 31.0})
+    own = replace(H200, **other)
+    write_folder(tmp_path / "h" / "experiments" / "inputs", {(space.CUBLAS, 8192): 31.0}, own)
     ((name, why),) = claims.experiments_of(data).left_out
     assert (name, "one folder per device" in why) == ("experiment inputs", True)
     assert judged(data, static) == alone
+
+
+def test_what_was_only_compiled_is_no_experiment(tmp_path, static):
+    data = write_folder(tmp_path / "h", {(space.CUBLAS, 8192): 700.0}, H200)
+    shutil.copytree(static.directory, tmp_path / "h" / "experiments" / "static")
+    ((name, why),) = claims.experiments_of(data).left_out
+    assert (name, "holds nothing measured" in why) == ("experiment static", True)
 
 
 def test_measurements_are_no_static_records(tmp_path, static):

@@ -19,6 +19,7 @@ from cutlass_study.paper_values import depth_changes, values
 from cutlass_study.records import EnvironmentProblem
 from cutlass_study.study_data import DataError, load
 from cutlass_study.views import NothingToShow
+from tests.scripts import run_here
 
 PROJECT = Path(__file__).resolve().parent.parent
 H200, STATIC = PROJECT / "paper/data/h200", PROJECT / "paper/data/static"
@@ -88,6 +89,18 @@ def test_the_fourth_stage_is_shown_at_each_width_of_each_run() -> None:
     span = found[wide["tile"], wide["regime"]]
     assert span["cards"] == 2
     assert {span["low"], span["high"]} == set(wide["changes"])
+
+
+def test_the_script_names_what_the_paper_leaves_out(tmp_path: Path) -> None:
+    folder = tmp_path / "h200"
+    shutil.copytree(AGAIN, folder)
+    for kind in ("repeats", "experiments"):
+        (folder / kind / "torn").mkdir(parents=True)
+        (folder / kind / "torn" / "results.csv").write_text("x", encoding="utf-8")
+    done = run_here("paper", "--data", str(folder), "--out", str(tmp_path / "x.pdf"))
+    assert (done.returncode, done.stdout.strip()) == (0, str(tmp_path / "x.pdf"))
+    torn = [line for line in done.stderr.splitlines() if "/torn/" in line]
+    assert [line.split(":")[1] for line in torn] == [" experiment torn", " repeat torn"]
 
 
 def test_records_of_compiling_alone_are_refused(tmp_path: Path) -> None:

@@ -501,6 +501,23 @@ def test_every_pair_of_runs_is_compared_in_order_of_time(tmp_path: Path):
     json.dumps(tree)
 
 
+def test_the_figure_is_of_a_pair_with_the_data_and_letters_go_on_after_z(tmp_path: Path):
+    """The data began last of 28 runs: the first pairs in time are without it."""
+    exported(tmp_path / "gpu", "GPU-0")
+    begun(tmp_path / "gpu", 23)
+    for number in range(27):
+        folder = tmp_path / "gpu" / "repeats" / f"r{number:02}"
+        shutil.copytree(tmp_path / "gpu", folder, ignore=shutil.ignore_patterns("repeats"))
+        begun(folder, 1 + number // 2)
+    data = load(tmp_path / "gpu")
+    repeats = repeats_of(data)
+    few = replace(repeats, pairs=tuple(repeats.pairs[:2] + repeats.pairs[-1:]))
+    tree = section(data, few, tmp_path, tmp_path)
+    assert [run["letter"] for run in tree["runs"]][-3:] == ["Z", "AA", "AB"]
+    (kind,) = tree["kinds"]
+    assert kind["figure"]["caption"].startswith("Runs AA, AB of the list")
+
+
 def test_an_export_leaves_the_repeats_alone(tmp_path: Path):
     exported(tmp_path / "gpu")
     exported(tmp_path / "gpu/repeats/again")
