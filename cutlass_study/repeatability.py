@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,6 +161,7 @@ def _timed_ms(data: StudyData, regime: str, names: pd.Series[str]) -> float:
     return float((samples["time_ms"] * samples["launches"].astype(float)).median())
 
 
+@lru_cache(maxsize=16)  # every pair of runs asks for both
 def _measured(data: StudyData) -> pd.DataFrame:
     """Rows with a ratio to cuBLAS, an experiment's left out; with the columns of `_parts`."""
     try:

@@ -26,7 +26,7 @@ from cutlass_study.published import export
 from cutlass_study.records import DeviceRecord
 from cutlass_study.repeatability import Repeat, compare_runs
 from cutlass_study.repeatability_figure import draw
-from cutlass_study.repeatability_report import repeats_of, section
+from cutlass_study.repeatability_report import Repeats, repeats_of, section
 from cutlass_study.repeatability_tables import comparison, summary
 from cutlass_study.results import ResultsStore
 from cutlass_study.study_data import DataError, StudyData, load
@@ -502,17 +502,11 @@ def test_every_pair_of_runs_is_compared_in_order_of_time(tmp_path: Path):
 
 
 def test_the_figure_is_of_a_pair_with_the_data_and_letters_go_on_after_z(tmp_path: Path):
-    """The data began last of 28 runs: the first pairs in time are without it."""
-    exported(tmp_path / "gpu", "GPU-0")
-    begun(tmp_path / "gpu", 23)
-    for number in range(27):
-        folder = tmp_path / "gpu" / "repeats" / f"r{number:02}"
-        shutil.copytree(tmp_path / "gpu", folder, ignore=shutil.ignore_patterns("repeats"))
-        begun(folder, 1 + number // 2)
-    data = load(tmp_path / "gpu")
-    repeats = repeats_of(data)
-    few = replace(repeats, pairs=tuple(repeats.pairs[:2] + repeats.pairs[-1:]))
-    tree = section(data, few, tmp_path, tmp_path)
+    """The data began last of 28 runs: the first pair in time is without it."""
+    data = exported(tmp_path / "gpu")
+    runs = [*(replace(data, directory=tmp_path / f"r{number}") for number in range(27)), data]
+    pairs = [(one, other, compare_runs(one, other)) for one, other in (runs[:2], runs[-2:])]
+    tree = section(data, Repeats(tuple(runs), tuple(pairs), ()), tmp_path, tmp_path)
     assert [run["letter"] for run in tree["runs"]][-3:] == ["Z", "AA", "AB"]
     (kind,) = tree["kinds"]
     assert kind["figure"]["caption"].startswith("Runs AA, AB of the list")
