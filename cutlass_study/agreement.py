@@ -37,6 +37,7 @@ class Agreement:
     clock_part: float  # median; what clocks, against cuBLAS's in the same rounds, add to the ratio
     cycles_part: float  # median; the same of cycles
     cycles_agree: int  # cycles against cuBLAS's within the tolerance
+    cycles_rows: int  # whose cycles are known in both runs
     # 95th percentile of the change of a ratio between two configurations of a problem, cuBLAS one
     # of them; of the repeat where it is largest.
     between: float
@@ -79,6 +80,7 @@ def agreement(regime: str, repeats: Sequence[pd.DataFrame]) -> Agreement:
         clock_part=float(clock_part.median()),
         cycles_part=float(cycles_part.median()),
         cycles_agree=int((cycles_part <= tolerance).sum()),
+        cycles_rows=int(cycles_part.notna().sum()),
         between=float(max(between)),
         ordered=sum(count for count, _ in counted),
         swaps=tuple(text for _, text, _ in swaps),

@@ -32,7 +32,15 @@ from cutlass_study.claim_tests import (
 from cutlass_study.config import UsageError
 from cutlass_study.project import project_folder
 from cutlass_study.records import DeviceRecord
-from cutlass_study.study_data import DataError, LeftOut, StudyData, folders_in, load
+from cutlass_study.study_data import (
+    EXPERIMENTS,
+    RESULTS_FILE,
+    DataError,
+    LeftOut,
+    StudyData,
+    folders_in,
+    load,
+)
 
 Kind = Literal["arithmetic", "static", "measured"]
 Document = Literal["ada", "hopper", "lecture"]
@@ -42,7 +50,6 @@ DOCUMENTS: dict[str, str] = {
     "hopper": "Worklog of GEMM kernels on an H100",
     "lecture": "Lecture note on roofline and tiling",
 }
-EXPERIMENTS = "experiments"  # folder of a data folder: published folders of the same device
 DEFAULT_RUN = "python scripts/sweep.py --preset paper --export DIR"
 _ID = re.compile(r"(ada|hopper|lecture)\.[a-z0-9_]+")
 
@@ -197,18 +204,29 @@ class Experiments:
 
 def experiments_of(data: StudyData) -> Experiments:
     """Load the experiments of `data`; what can't be read, or is another device's, is left out."""
-    folders, left_out = [], []
-    for folder in folders_in(data.directory / EXPERIMENTS) if data.device else ():
+    folders: list[StudyData] = []
+    try:
+        places = folders_in(data.directory / EXPERIMENTS) if data.device else []
+    except DataError as error:
+        return Experiments((), ((EXPERIMENTS, str(error)),))
+    left_out = []
+    for folder in places:
         try:
-            folders.append(_experiment(folder, data))
+            folders.append(_experiment(folder, data, folders))
         except DataError as error:
             left_out.append((f"experiment {folder.name}", str(error)))
     return Experiments(tuple(folders), tuple(left_out))
 
 
-def _experiment(folder: Path, data: StudyData) -> StudyData:
-    """Raises `DataError` if it can't stand beside `data`."""
+def _experiment(folder: Path, data: StudyData, known: Sequence[StudyData]) -> StudyData:
+    """Raises `DataError` if it can't stand beside `data`, or is there already."""
     experiment = load(folder)
+    for other in known:
+        if experiment.experiment == other.experiment != "":
+            raise DataError(
+                f"'{folder}' holds the experiment {experiment.experiment}, as '{other.directory}' "
+                "does; remove one"
+            )
     if experiment.device is None:
         raise DataError(
             f"'{folder}' holds nothing measured; give a folder that experiment.py wrote on a GPU"
@@ -240,7 +258,7 @@ def load_static(data: StudyData, folder: Path | None = None) -> StudyData | None
     project = project_folder()
     places = [data.directory.parent / "static"]
     places += [project / "paper" / "data" / "static"] if project else []
-    return next((load(place) for place in places if place.is_dir()), None)
+    return next((load(place) for place in places if (place / RESULTS_FILE).is_file()), None)
 
 
 def _judge(claim: Claim, evidence: Evidence) -> Verdict:

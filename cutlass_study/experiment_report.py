@@ -27,7 +27,7 @@ def section(data: StudyData, experiments: Experiments, folder: Path) -> Tree:
     `None` for an experiment that was not recorded or has nothing to show; `absent` says why.
     """
     folders = experiments.folders
-    recorded = {one.experiment: one for one in reversed(folders)}
+    recorded = {one.experiment: one for one in folders}
     tree: Tree = dict.fromkeys(NAMES)
     absent: list[Tree] = []
     for name in NAMES:

@@ -32,6 +32,7 @@ from cutlass_study.records import EnvironmentProblem
 from cutlass_study.render import render_all
 from cutlass_study.study_data import DataError, LeftOut, StudyData, load
 
+PDF = b"%PDF-"  # how such a file begins
 TEMPLATE = "study.typ"
 INCLUDED = ("experiments.typ", "parts.typ")
 REFERENCE = "h200"  # the recorded device that other devices are shown beside
@@ -50,12 +51,15 @@ def _static_of(project: Path) -> StudyData | None:
     return load(folder) if (folder / "results.csv").is_file() else None
 
 
-def _reference_of(project: Path, data: StudyData) -> StudyData | None:
-    """The reference GPU's records, unless they are the data themselves."""
+def _reference_of(project: Path, data: StudyData) -> tuple[StudyData | None, LeftOut]:
+    """The reference GPU's records, unless they are the data themselves or can't be read."""
     folder = project / "paper" / "data" / REFERENCE
     if folder.resolve() == data.directory.resolve() or not (folder / "device.json").is_file():
-        return None
-    return load(folder)
+        return None, ()
+    try:
+        return load(folder), ()
+    except DataError as error:
+        return None, (("the reference GPU", str(error)),)
 
 
 def _captions(folder: Path) -> dict[str, Any]:
@@ -77,10 +81,10 @@ def _assemble(data: StudyData, project: Path, folder: Path) -> LeftOut:
     tree["repeats"] = repeatability_report.section(data, repeats, project, folder / "figures")
     tree["depth_changes"] = depth_changes(repeats.runs)
     tree["audit"] = audit_report.section(data, static, project)
-    reference = _reference_of(project, data)
+    reference, apart = _reference_of(project, data)
     tree["reference"] = values(reference, static) if reference else None
     (folder / "values.json").write_text(json.dumps(tree, indent=1), encoding="utf-8")
-    return report.left_out + experiments.left_out + repeats.left_out
+    return report.left_out + experiments.left_out + repeats.left_out + apart
 
 
 @contextmanager
@@ -93,10 +97,21 @@ def _writing(out: Path) -> Iterator[None]:
         ) from error
 
 
+def _beginning(path: Path) -> bytes:
+    if not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(len(PDF))
+
+
 @contextmanager
 def _replacing(out: Path) -> Iterator[Path]:
     """A file beside `out` that takes its place at the end; raises `EnvironmentProblem` at once."""
     final = file_to_replace(out, "--out")
+    with _writing(out):
+        holds = _beginning(final)
+    if holds not in (b"", PDF):
+        raise EnvironmentProblem(f"'{out}' holds no PDF and stays; give another file with --out")
     part = final.with_name(f".{final.name}.{os.getpid()}.tmp")
     try:
         with _writing(out):

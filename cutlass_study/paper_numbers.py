@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import math
+from itertools import count, islice, product
+from string import ascii_uppercase
 from typing import Any
 
 import pandas as pd
+
+
+def letters(amount: int) -> list[str]:
+    """A, B … Z, AA, AB …: what stands for so many runs."""
+    endless = (word for length in count(1) for word in product(ascii_uppercase, repeat=length))
+    return ["".join(word) for word in islice(endless, amount)]
 
 
 def number(value: Any, digits: int) -> str | None:

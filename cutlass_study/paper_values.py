@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from cutlass_study.comparisons import control, epilogue_effect, measured_rows, paired_ratio
-from cutlass_study.paper_numbers import number, ratio_interval, ratio_percent
+from cutlass_study.paper_numbers import letters, number, ratio_interval, ratio_percent
 from cutlass_study.peaks import Accumulate, nominal_flop_per_clk_sm
 from cutlass_study.study_data import StudyData
 from cutlass_study.views import NothingToShow, StudyView, make_views
@@ -148,8 +148,9 @@ def depth_changes(runs: Sequence[StudyData]) -> Tree:
             if width == WIDTHS[-1] and count > 1:
                 low, high = ratio_percent(min(known)), ratio_percent(max(known))
                 spans.append(which | {"cards": count, "low": low, "high": high})
-    heads = [f"{card} again" if card in cards[:place] else card for place, card in enumerate(cards)]
-    return {"cards": heads, "rows": rows, "spans": spans}
+    heads = letters(len(runs)) if len(runs) > 1 else cards
+    several = len(set(cards)) > 1
+    return {"heads": heads, "rows": rows, "spans": spans, "several_cards": several}
 
 
 def _widths(view: StudyView, regime: str) -> Tree | None:

@@ -8,19 +8,27 @@ where the data and either of them do not.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations, count, product
+from itertools import chain, combinations
 from pathlib import Path
-from string import ascii_uppercase
 from typing import Any
 
 from cutlass_study import repeatability_figure
 from cutlass_study import repeatability_text as text
 from cutlass_study.agreement import GOAL_SHARE, agreement
+from cutlass_study.paper_numbers import letters as letters_for
 from cutlass_study.repeatability import Repeat, compare_runs, run_of
 from cutlass_study.repeatability_tables import SUMMARY_CAPTION
-from cutlass_study.study_data import DataError, LeftOut, StudyData, folders_in, load
+from cutlass_study.study_data import (
+    EXPERIMENTS,
+    DataError,
+    LeftOut,
+    StudyData,
+    folders_in,
+    load,
+    readable,
+)
 from cutlass_study.style import save, styled
 
 REPEATS = "repeats"
@@ -43,10 +51,17 @@ def repeats_of(data: StudyData) -> Repeats:
     """Load and compare the repeats of `data`; one that can't be compared with it is left out."""
     usable: list[StudyData] = [data]
     left_out: list[tuple[str, str]] = []
-    for folder in folders_in(data.directory / REPEATS):
+    try:
+        folders = folders_in(data.directory / REPEATS)
+    except DataError as error:
+        folders = []
+        left_out.append((REPEATS, str(error)))
+    for folder in folders:
         try:
             repeat = load(folder)
+            _check_sweep(repeat)
             compare_runs(data, repeat)
+            _check_own_run(repeat, usable)
         except DataError as error:
             left_out.append((f"repeat {folder.name}", str(error)))
         else:
@@ -61,6 +76,27 @@ def repeats_of(data: StudyData) -> Repeats:
     return Repeats(tuple(usable), tuple(pairs), tuple(left_out))
 
 
+def _check_sweep(repeat: StudyData) -> None:
+    """Raises `DataError` for an experiment's records."""
+    if repeat.experiment:
+        raise DataError(
+            f"'{repeat.directory}' holds the experiment {repeat.experiment}, no run of a sweep; "
+            f"move it to {EXPERIMENTS}/"
+        )
+
+
+def _check_own_run(repeat: StudyData, known: Sequence[StudyData]) -> None:
+    """Raises `DataError` for a copy of a run that is known."""
+    own = run_of(repeat)
+    for other in known:
+        run = run_of(other)
+        same_card = own.device.uuid == run.device.uuid
+        if same_card and own.started_at is not None and own.started_at == run.started_at:
+            raise DataError(
+                f"'{repeat.directory}' holds the very same run as '{other.directory}'; remove one"
+            )
+
+
 def _start(data: StudyData) -> float:
     started_at = run_of(data).started_at
     return started_at.timestamp() if started_at else math.inf
@@ -69,7 +105,7 @@ def _start(data: StudyData) -> float:
 def _named(data: StudyData, base: Path) -> str:
     """The folder as a command in the folder `base` names it; in full where a link leads out."""
     folder = data.directory
-    return (folder.relative_to(base) if folder.is_relative_to(base) else folder).as_posix()
+    return readable(folder.relative_to(base) if folder.is_relative_to(base) else folder)
 
 
 def _run(data: StudyData, letter: str, base: Path) -> Tree:
@@ -123,12 +159,6 @@ def _kind(repeats: Sequence[Repeat]) -> Tree:
     }
 
 
-def _alphabet() -> Iterator[str]:
-    """A, B … Z, AA, AB …"""
-    for length in count(1):
-        yield from map("".join, product(ascii_uppercase, repeat=length))
-
-
 def _lettered(first: StudyData, second: StudyData, letters: Letters) -> str:
     return f"{letters[first.directory]}, {letters[second.directory]}"
 
@@ -146,8 +176,10 @@ def _rows(repeat: Repeat, letters: str) -> list[Tree]:
             "goal": "met" if found.meets_goal else "missed",
             "median": text.percent(found.median, 2),
             "p95": text.percent(found.p95, 2),
-            "clock": text.percent(found.clock_median, 2),
-            "by_cycles": f"{found.cycles_agree} of {found.rows}",
+            "clock": text.percent(found.clock_median, 2) if found.cycles_rows else None,
+            "by_cycles": f"{found.cycles_agree} of {found.cycles_rows}"
+            if found.cycles_rows
+            else None,
         }
         for found in repeat.agreements
     ]
@@ -173,7 +205,9 @@ def section(data: StudyData, repeats: Repeats, project: Path, folder: Path) -> T
     base = project.resolve()
     if not data.directory.is_relative_to(base):
         base = data.directory.parent
-    letters = dict(zip((run.directory for run in repeats.runs), _alphabet(), strict=False))
+    letters = dict(
+        zip((run.directory for run in repeats.runs), letters_for(len(repeats.runs)), strict=True)
+    )
     both = [[pair for pair in repeats.pairs if pair[2].same_card == same] for same in (True, False)]
     kinds = [pairs for pairs in both if pairs]
     pairs = list(chain.from_iterable(kinds))

@@ -148,7 +148,7 @@ def clocks(found: Agreement) -> str:
         f"by {percent(found.clock_largest, 2)} at most. Against cuBLAS's in the same rounds, "
         f"clocks move a ratio by {percent(found.clock_part, 2)} in the median and cycles by "
         f"{percent(found.cycles_part, 2)}; with the clock divided out, {found.cycles_agree} of "
-        f"{found.rows} agree."
+        f"{found.cycles_rows} agree."
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import gzip
 import math
+import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ class StudyData:
 
     @property
     def name(self) -> str:
-        return self.directory.name
+        return readable(self.directory.name)
 
     @property
     def experiment(self) -> str:
@@ -127,13 +128,19 @@ def load(directory: Path | str) -> StudyData:
     that can't be one, a row that stands twice or contradicts itself, samples of no row, and results
     of two devices.
     """
-    directory = Path(directory).resolve()
-    if directory.is_file():
+    try:
+        directory = Path(directory).resolve()
+        is_file, is_folder = directory.is_file(), directory.is_dir()
+    except OSError as error:  # a folder above it can't be entered
+        raise DataError(
+            f"'{directory}' can't be read ({error.strerror or error}); make it readable"
+        ) from error
+    if is_file:
         raise DataError(
             f"'{directory}' is a file, not a data folder; give the folder that sweep.py wrote, "
             f"such as '{directory.parent}'"
         )
-    if not directory.is_dir():
+    if not is_folder:
         raise DataError(f"data folder '{directory}' does not exist; give one that sweep.py wrote")
     results = _frame(directory / RESULTS_FILE, RESULT_COLUMNS)
     _check_results(results, directory / RESULTS_FILE)
@@ -230,6 +237,7 @@ def _typed(lines: list[list[str]], columns: Sequence[str], path: Path) -> pd.Dat
     return pd.DataFrame(frame)
 
 
+EXPERIMENTS = "experiments"  # folder of a data folder: published folders of the same device
 LeftOut = tuple[tuple[str, str], ...]  # (what, why) of what can't be shown
 
 
@@ -242,7 +250,14 @@ def folders_in(parent: Path) -> list[Path]:
             if one.is_dir() and not one.name.startswith(".")
         )
     except OSError as error:
-        raise DataError(f"'{parent}' can't be read ({error.strerror or error})") from error
+        raise DataError(
+            f"'{parent}' can't be read ({error.strerror or error}); make it readable"
+        ) from error
+
+
+def readable(path: Path | str) -> str:
+    """A path as text that can be printed and stored, whatever bytes its names are made of."""
+    return os.fsencode(Path(path).as_posix()).decode("utf-8", "replace")
 
 
 def _number(text: str, column: str, path: Path, row: int) -> float | None:

@@ -73,6 +73,7 @@ def test_values_are_those_of_the_records() -> None:
 def test_the_fourth_stage_is_shown_at_each_width_of_each_run() -> None:
     other = next(path for path in (H200 / "repeats").iterdir() if path != AGAIN)
     alone = depth_changes([load(H200)])
+    assert (alone["heads"], alone["several_cards"]) == ([CARD], False)
     assert [(row["tile"], row["regime"], row["width"]) for row in alone["rows"][:4]] == [
         ("256×128×32", "burst", 1), ("256×128×32", "burst", 2), ("256×128×32", "burst", 4),
         ("256×128×32", "sustained", 1),
@@ -80,6 +81,7 @@ def test_the_fourth_stage_is_shown_at_each_width_of_each_run() -> None:
     assert alone["spans"] == []
     same = depth_changes([load(H200), load(AGAIN)])
     assert same["spans"] == [], "one card"
+    assert (same["heads"], same["several_cards"]) == (["A", "B"], False)
     burst = [row["changes"] for row in same["rows"] if row["regime"] == "burst"]
     assert all(None not in changes for changes in burst)
     assert all(row["changes"][1] is None for row in same["rows"] if row["regime"] == "sustained")
@@ -137,6 +139,15 @@ def test_what_no_pdf_may_replace_is_refused_before_any_work(tmp_path: Path) -> N
         with pytest.raises(EnvironmentProblem, match=kind):
             build(H200, PROJECT, tmp_path / name)
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+def test_no_recorded_data_is_replaced_by_a_pdf(tmp_path: Path) -> None:
+    shutil.copytree(AGAIN, tmp_path / "data")
+    for name in ("results.csv", "samples.csv.gz", "device.json"):
+        before = (tmp_path / "data" / name).read_bytes()
+        with pytest.raises(EnvironmentProblem, match=r"holds no PDF and stays; .* --out"):
+            build(tmp_path / "data", PROJECT, tmp_path / "data" / name)
+        assert (tmp_path / "data" / name).read_bytes() == before
 
 
 def test_a_study_whose_cublas_failed_becomes_a_pdf(tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ def test_without_clocks_nothing_is_said_of_them():
         samples["sm_clock_mhz"] = float("nan")
 
     repeat = compare_runs(study(), study("b", 10, None, change, change_samples))
-    assert by_regime(repeat)["burst"].cycles_agree == 0
+    assert by_regime(repeat)["burst"].cycles_rows == 0
     assert not any("clock" in text for text in repeatability_text.sentences(repeat.agreements[0]))
     with style.styled():
         draw(repeat)
@@ -469,10 +469,15 @@ def test_every_pair_of_runs_is_compared_in_order_of_time(tmp_path: Path):
     drifted(tmp_path / "gpu/repeats/late")
     exported(tmp_path / "gpu/repeats/foreign", name="Other GPU")
     (tmp_path / "gpu/repeats/torn").mkdir()
+    shutil.copytree(tmp_path / "gpu/repeats/early", tmp_path / "gpu/repeats/twice")
+    (tmp_path / "gpu/repeats/own").symlink_to(tmp_path / "gpu")
     data = load(tmp_path / "gpu")
     repeats = repeats_of(data)
     tree = section(data, repeats, tmp_path, tmp_path)
-    assert [name for name, _ in repeats.left_out] == ["repeat foreign", "repeat torn"]
+    reasons = dict(repeats.left_out)
+    assert list(reasons) == [f"repeat {name}" for name in ("foreign", "own", "torn", "twice")]
+    assert "the very same run as" in reasons["repeat own"]
+    assert "early'; remove one" in reasons["repeat twice"]
     assert [run["name"] for run in tree["runs"]] == ["early", "gpu", "late"]
     assert [(kind["same_card"], kind["pairs"]) for kind in tree["kinds"]] == [(True, 1), (False, 2)]
     assert tree["several_cards"]
@@ -512,9 +517,43 @@ def test_the_figure_is_of_a_pair_with_the_data_and_letters_go_on_after_z(tmp_pat
     assert kind["figure"]["caption"].startswith("Runs AA, AB of the list")
 
 
+def test_a_run_whose_clocks_are_unknown_has_none_in_the_table(tmp_path: Path):
+    first, second = exported(tmp_path / "a"), exported(tmp_path / "b")
+    silent = second.samples.assign(sm_clock_mhz=float("nan"))
+    results = second.results.assign(sm_clock_mhz=float("nan"), flop_per_clk_sm=float("nan"))
+    runs = (first, replace(second, samples=silent, results=results))
+    repeats = Repeats(runs, ((*runs, compare_runs(*runs)),), ())
+    for row in section(first, repeats, tmp_path, tmp_path)["rows"]:
+        assert (row["clock"], row["by_cycles"]) == (None, None)
+
+
+def test_repeats_that_cant_be_listed_cost_only_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    data = exported(tmp_path / "gpu")
+
+    def refuse(parent: Path) -> list[Path]:
+        raise DataError(f"'{parent}' can't be read (Permission denied); make it readable")
+
+    monkeypatch.setattr("cutlass_study.repeatability_report.folders_in", refuse)
+    ((name, why),) = repeats_of(data).left_out
+    assert (name, "Permission denied" in why) == ("repeats", True)
+
+
+def test_an_experiments_records_are_no_repeat(tmp_path: Path):
+    exported(tmp_path / "gpu")
+    exported(tmp_path / "gpu/repeats/cache")
+    record = json.loads((tmp_path / "gpu/repeats/cache/device.json").read_text())
+    record["experiment"] = "cache"
+    (tmp_path / "gpu/repeats/cache/device.json").write_text(json.dumps(record))
+    ((name, why),) = repeats_of(load(tmp_path / "gpu")).left_out
+    assert (name, "move it to experiments/" in why) == ("repeat cache", True)
+
+
 def test_an_export_leaves_the_repeats_alone(tmp_path: Path):
     exported(tmp_path / "gpu")
     exported(tmp_path / "gpu/repeats/again")
+    begun(tmp_path / "gpu/repeats/again", 5)
     repeat = tmp_path / "gpu" / "repeats" / "again"
     before = {path.name: path.read_bytes() for path in repeat.iterdir()}
     begun(tmp_path / "gpu", 1)
