@@ -23,3 +23,4 @@ SERIAL, INTERLEAVED = "serial", "interleaved"
 PEER, OWN_ALONE = "cuda.bench", "cold, back to back"  # ours; published data hold the words
 REPETITION, LABEL = "repetition ", ", label "
 SETTLING = "settling"  # chunks of a span that begins with another kernel's heat and clock
+WITHOUT: tuple[Name, ...] = ("inputs", "alphabeta")  # experiments whose rows have no condition

@@ -61,10 +61,17 @@ def write_all(directory: Path, files: Mapping[str, bytes], aside: Path | None = 
 def file_to_replace(path: Path, option: str) -> Path:
     """Where a file that `option` names really goes: links are followed.
 
-    Raises `EnvironmentProblem` for a folder, a device or a pipe, which a file must not replace.
+    Raises `EnvironmentProblem` for a folder, a device or a pipe, which a file must not replace, and
+    for a path into a folder that can't be entered.
     """
-    final = path.resolve()
-    if final.exists() and not final.is_file():
+    try:
+        final = path.resolve()
+        replaceable = final.is_file() or not final.exists()
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"'{path}' can't be reached ({error.strerror or error}); give another {option}"
+        ) from error
+    if not replaceable:
         kind = "a folder" if final.is_dir() else "no ordinary file"
         raise EnvironmentProblem(f"'{path}' is {kind}; give the name of a file with {option}")
     return final

@@ -19,6 +19,7 @@ from typing import Any, get_args
 import pandas as pd
 
 from cutlass_study.columns import FLOAT_COLUMNS, INTEGER_COLUMNS, identity_from_values
+from cutlass_study.conditions import WITHOUT
 from cutlass_study.config import UsageError, shown
 from cutlass_study.device_file import read_device_file
 from cutlass_study.records import (
@@ -162,6 +163,12 @@ def load(directory: Path | str) -> StudyData:
         raise _missing(samples_file, "measured results need it")
     if device is not None:
         _check_one_device(device, results, samples, directory)
+    experiment = summary.get("experiment", "")
+    if experiment in WITHOUT and (results["condition"] != "").any():
+        raise DataError(
+            f"'{directory}' has rows under conditions, which the experiment {experiment} knows "
+            f"none of, so that its {DEVICE_FILE} is not its own; {_AGAIN}"
+        )
     complete = bool(summary.get("complete", True))
     return StudyData(directory, device, complete, summary, results, samples)
 

@@ -403,6 +403,14 @@ def test_what_was_only_compiled_is_no_experiment(tmp_path, static):
     assert (name, "holds nothing measured" in why) == ("experiment static", True)
 
 
+def test_an_empty_static_folder_beside_the_data_is_passed_over(tmp_path):
+    """A static half that was killed leaves one."""
+    data = write_folder(tmp_path / "h", {(space.CUBLAS, 8192): 700.0}, H200)
+    (tmp_path / "static").mkdir()
+    found = claims.load_static(data)
+    assert found is None or found.directory != tmp_path / "static"
+
+
 def test_measurements_are_no_static_records(tmp_path, static):
     data = write_folder(tmp_path / "h", {(space.CUBLAS, 8192): 700.0}, H200)
     with pytest.raises(DataError, match="not what compiling alone tells"):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from cutlass_study.csv_files import file_to_replace
 from cutlass_study.paper import TEMPLATE, build
 from cutlass_study.paper_values import depth_changes, values
 from cutlass_study.records import EnvironmentProblem
@@ -139,6 +140,17 @@ def test_what_no_pdf_may_replace_is_refused_before_any_work(tmp_path: Path) -> N
         with pytest.raises(EnvironmentProblem, match=kind):
             build(H200, PROJECT, tmp_path / name)
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+def test_a_pdf_in_a_folder_that_cant_be_entered_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    with pytest.raises(EnvironmentProblem, match=r"\(Permission denied\); give another --out"):
+        file_to_replace(tmp_path / "x.pdf", "--out")
 
 
 def test_no_recorded_data_is_replaced_by_a_pdf(tmp_path: Path) -> None:

@@ -216,16 +216,20 @@ def test_an_experiment_that_cant_stand_beside_the_sweep_is_left_out(
     device, folder = bare(tmp_path / "h200"), tmp_path / "h200" / "experiments"
     Lab(folder, device).run("cache", Script())
     Lab(folder, replace(HOPPER, name="NVIDIA H100 NVL")).run("interleave", Script(), (NEW,))
-    for name in ("torn", "twice", "unnamed"):
+    for name in ("false", "torn", "twice", "unnamed"):
         shutil.copytree(folder / "cache", folder / name)
+    record = (folder / "false" / DEVICE_FILE).read_text(encoding="utf-8")
+    named = record.replace('"experiment": "cache"', '"experiment": "inputs"')
+    (folder / "false" / DEVICE_FILE).write_text(named, encoding="utf-8")
     (folder / "torn" / DEVICE_FILE).write_text("{", encoding="utf-8")
     (folder / "unnamed" / DEVICE_FILE).unlink()
     found = claims.experiments_of(load(tmp_path / "h200"))
     assert [one.name for one in found.folders] == ["cache"]
     reasons = dict(found.left_out)
-    left = ("interleave", "torn", "twice", "unnamed")
+    left = ("false", "interleave", "torn", "twice", "unnamed")
     assert list(reasons) == [f"experiment {name}" for name in left]
     assert "holds the experiment cache, as" in reasons["experiment twice"]
+    assert "rows under conditions" in reasons["experiment false"]
     assert "one folder per device" in reasons["experiment interleave"]
     assert DEVICE_FILE in reasons["experiment torn"]
     assert f"{DEVICE_FILE}' is missing" in reasons["experiment unnamed"]

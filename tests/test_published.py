@@ -24,7 +24,7 @@ from cutlass_study.records import (
 )
 from cutlass_study.results import ResultsStore
 from cutlass_study.stats import derive
-from cutlass_study.study_data import DataError, StudyData, load
+from cutlass_study.study_data import DataError, StudyData, load, readable
 from tests.sweep_records import (
     CUBLAS,
     DEVICE,
@@ -313,6 +313,22 @@ def test_a_folder_that_can_not_be_read_is_left_as_it_is(
         with pytest.raises(EnvironmentProblem, match="left as it is; give another folder"):
             export(store, folder, planned=1)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_folder_that_cant_be_entered_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    with pytest.raises(DataError, match=r"can't be read \(Permission denied\); make it readable"):
+        load(tmp_path / "data")
+
+
+def test_a_name_that_is_no_utf8_can_be_printed(tmp_path: Path) -> None:
+    assert readable(os.fsdecode(b"caf\xe9")) == "caf\ufffd"
+    assert readable(tmp_path / "x y") == (tmp_path / "x y").as_posix()
 
 
 def exported_again(folder: Path, store_path: Path) -> None:
