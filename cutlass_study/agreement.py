@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 
 TOLERANCES = {"burst": 0.003, "sustained": 0.01}  # of a ratio to cuBLAS, relative
 GOAL_SHARE = 0.95  # of the configurations, to agree within the tolerance
-WORK = ["arch", "problem", "distribution", "seed", "regime"]  # what a control shares with its rows
+PROBLEM = [
+    "arch",
+    "problem",
+    "distribution",
+    "seed",
+]  # what tells one problem's rows
+WORK = [*PROBLEM, "regime"]  # what a control shares with its rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,7 @@ def agreement(regime: str, repeats: Sequence[pd.DataFrame]) -> Agreement:
 def _between(rows: pd.DataFrame) -> NDArray[np.float64]:
     """Unsigned changes of the ratio between any two configurations of a problem."""
     changes = []
-    for _, group in rows.groupby([name for name in WORK if name != "regime"]):
+    for _, group in rows.groupby(PROBLEM):
         logs = np.append(np.log1p(group["difference"].to_numpy(dtype=float)), 0.0)  # cuBLAS: 0
         one, other = np.triu_indices(len(logs), 1)
         changes.append(np.abs(np.expm1(logs[one] - logs[other])))
@@ -105,7 +111,7 @@ def _swaps(rows: pd.DataFrame) -> tuple[int, list[tuple[float, str, frozenset[st
     the names of both.
     """
     count, swaps = 0, list[tuple[float, str, frozenset[str]]]()
-    for _, group in rows.groupby([name for name in WORK if name != "regime"]):
+    for _, group in rows.groupby(PROBLEM):
         for one, other in combinations(group.to_dict("records"), 2):
             first, second = (_certain_ratio(one, other, which) for which in ("first", "second"))
             if first is None or second is None:

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cutlass_study.claims import Outcome, Verdict, audit, counts, load_claims
+from cutlass_study.claims import Experiments, Outcome, Verdict, audit, counts, load_claims
 from cutlass_study.study_data import StudyData
 
 _DECIDED: tuple[Outcome, ...] = ("reproduced", "contradicted")
 
 
-def section(data: StudyData, static: StudyData | None, project: Path) -> dict[str, Any] | None:
+def section(
+    data: StudyData, experiments: Experiments, static: StudyData | None, project: Path
+) -> dict[str, Any] | None:
     """Every verdict with its evidence, and how many there are; `None` without a claims file.
 
     Claims that measuring decided are counted apart from those that arithmetic or compiling did.
@@ -20,7 +22,7 @@ def section(data: StudyData, static: StudyData | None, project: Path) -> dict[st
     path = project / "paper" / "claims.toml"
     if not path.is_file():
         return None
-    verdicts = audit(data, static, load_claims(path))
+    verdicts = audit(data, static, load_claims(path), experiments)
     measured = [verdict for verdict in verdicts if verdict.kind == "measured"]
     computed = [verdict for verdict in verdicts if verdict.kind != "measured"]
     return {

@@ -30,17 +30,10 @@ from cutlass_study.claim_tests import (
     listed,
 )
 from cutlass_study.config import UsageError
+from cutlass_study.neighbours import EXPERIMENTS, LeftOut, usable_in
 from cutlass_study.project import project_folder
 from cutlass_study.records import DeviceRecord
-from cutlass_study.study_data import (
-    EXPERIMENTS,
-    RESULTS_FILE,
-    DataError,
-    LeftOut,
-    StudyData,
-    folders_in,
-    load,
-)
+from cutlass_study.study_data import RESULTS_FILE, DataError, StudyData, load
 
 Kind = Literal["arithmetic", "static", "measured"]
 Document = Literal["ada", "hopper", "lecture"]
@@ -178,17 +171,20 @@ def audit(
     data: StudyData | None,
     static: StudyData | None = None,
     claims: Sequence[Claim] | None = None,
+    experiments: Experiments | None = None,
 ) -> list[Verdict]:
     """Judge every claim from a data folder (with its experiments) and the static records.
 
-    `claims` defaults to the study's own. Raises UsageError or DataError for records or claims that
-    can't be used.
+    `claims` defaults to the study's own, `experiments` to those below the folder. Raises UsageError
+    or DataError for records or claims that can't be used.
     """
     if claims is None:
         claims = load_claims(default_claims())
     if data is not None and data.device is None:
         data, static = None, static or data
-    measured = () if data is None else (data, *experiments_of(data).folders)
+    measured: tuple[StudyData, ...] = ()
+    if data is not None:
+        measured = (data, *(experiments or experiments_of(data)).folders)
     comparisons = len(REGIMES) * sum(claim.kind == "measured" for claim in claims)
     evidence = Evidence(measured, static, comparisons)
     return [_judge(claim, evidence) for claim in claims]
@@ -204,40 +200,29 @@ class Experiments:
 
 def experiments_of(data: StudyData) -> Experiments:
     """Load the experiments of `data`; what can't be read, or is another device's, is left out."""
-    folders: list[StudyData] = []
-    try:
-        places = folders_in(data.directory / EXPERIMENTS) if data.device else []
-    except DataError as error:
-        return Experiments((), ((EXPERIMENTS, str(error)),))
-    left_out = []
-    for folder in places:
-        try:
-            folders.append(_experiment(folder, data, folders))
-        except DataError as error:
-            left_out.append((f"experiment {folder.name}", str(error)))
-    return Experiments(tuple(folders), tuple(left_out))
+    device = data.device
+    if device is None:
+        return Experiments((), ())
 
-
-def _experiment(folder: Path, data: StudyData, known: Sequence[StudyData]) -> StudyData:
-    """Raises `DataError` if it can't stand beside `data`, or is there already."""
-    experiment = load(folder)
-    for other in known:
-        if experiment.experiment == other.experiment != "":
+    def check(experiment: StudyData, known: Sequence[StudyData]) -> None:
+        for other in known:
+            if experiment.experiment == other.experiment != "":
+                raise DataError(
+                    f"'{experiment.directory}' holds the experiment {experiment.experiment}, as "
+                    f"'{other.directory}' does; remove one"
+                )
+        if experiment.device is None:
             raise DataError(
-                f"'{folder}' holds the experiment {experiment.experiment}, as '{other.directory}' "
-                "does; remove one"
+                f"'{experiment.directory}' holds nothing measured; give a folder that "
+                "experiment.py wrote on a GPU"
             )
-    if experiment.device is None:
-        raise DataError(
-            f"'{folder}' holds nothing measured; give a folder that experiment.py wrote on a GPU"
-        )
-    assert data.device
-    if _kind(experiment.device) != _kind(data.device):
-        raise DataError(
-            f"'{folder}' is not of the same kind of device as '{data.directory}' "
-            f"({data.device.name}); keep one folder per device"
-        )
-    return experiment
+        if _kind(experiment.device) != _kind(device):
+            raise DataError(
+                f"'{experiment.directory}' is not of the same kind of device as "
+                f"'{data.directory}' ({device.name}); keep one folder per device"
+            )
+
+    return Experiments(*usable_in(data.directory / EXPERIMENTS, "experiment", check))
 
 
 def _kind(device: DeviceRecord) -> tuple[str, str, int]:

@@ -27,10 +27,11 @@ from cutlass_study import (
 )
 from cutlass_study.claims import experiments_of
 from cutlass_study.csv_files import file_to_replace
+from cutlass_study.neighbours import LeftOut
 from cutlass_study.paper_values import depth_changes, values
 from cutlass_study.records import EnvironmentProblem
 from cutlass_study.render import render_all
-from cutlass_study.study_data import DataError, LeftOut, StudyData, load
+from cutlass_study.study_data import DataError, StudyData, load
 
 PDF = b"%PDF-"  # how such a file begins
 TEMPLATE = "study.typ"
@@ -80,7 +81,7 @@ def _assemble(data: StudyData, project: Path, folder: Path) -> LeftOut:
     repeats = repeatability_report.repeats_of(data)
     tree["repeats"] = repeatability_report.section(data, repeats, project, folder / "figures")
     tree["depth_changes"] = depth_changes(repeats.runs)
-    tree["audit"] = audit_report.section(data, static, project)
+    tree["audit"] = audit_report.section(data, experiments, static, project)
     reference, apart = _reference_of(project, data)
     tree["reference"] = values(reference, static) if reference else None
     (folder / "values.json").write_text(json.dumps(tree, indent=1), encoding="utf-8")

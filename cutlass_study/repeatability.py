@@ -54,6 +54,11 @@ class Run:
     def card(self) -> str:
         return self.device.card
 
+    def is_same(self, other: Run) -> bool:
+        """Whether both are one run. Runs whose start is unknown count as different."""
+        known = self.started_at is not None and self.started_at == other.started_at
+        return known and self.device.uuid == other.device.uuid
+
 
 class Change(NamedTuple):
     """Something else that was not the same in two runs, such as their driver."""
@@ -88,7 +93,7 @@ class Repeat:
 
     @property
     def same_run(self) -> bool:
-        return self.same_card and self.hours == 0
+        return self.first.is_same(self.second)
 
 
 def run_of(data: StudyData) -> Run:

@@ -17,21 +17,13 @@ from typing import Any
 from cutlass_study import repeatability_figure
 from cutlass_study import repeatability_text as text
 from cutlass_study.agreement import GOAL_SHARE, agreement
+from cutlass_study.neighbours import EXPERIMENTS, REPEATS, LeftOut, usable_in
 from cutlass_study.paper_numbers import letters as letters_for
 from cutlass_study.repeatability import Repeat, compare_runs, run_of
 from cutlass_study.repeatability_tables import SUMMARY_CAPTION
-from cutlass_study.study_data import (
-    EXPERIMENTS,
-    DataError,
-    LeftOut,
-    StudyData,
-    folders_in,
-    load,
-    readable,
-)
+from cutlass_study.study_data import DataError, StudyData, readable
 from cutlass_study.style import save, styled
 
-REPEATS = "repeats"
 CLEARLY = 1.5  # clocks move a ratio by so much more than cycles do, before the text says so
 Tree = dict[str, Any]
 Pair = tuple[StudyData, StudyData, Repeat]
@@ -49,23 +41,10 @@ class Repeats:
 
 def repeats_of(data: StudyData) -> Repeats:
     """Load and compare the repeats of `data`; one that can't be compared with it is left out."""
-    usable: list[StudyData] = [data]
-    left_out: list[tuple[str, str]] = []
-    try:
-        folders = folders_in(data.directory / REPEATS)
-    except DataError as error:
-        folders = []
-        left_out.append((REPEATS, str(error)))
-    for folder in folders:
-        try:
-            repeat = load(folder)
-            _check_sweep(repeat)
-            compare_runs(data, repeat)
-            _check_own_run(repeat, usable)
-        except DataError as error:
-            left_out.append((f"repeat {folder.name}", str(error)))
-        else:
-            usable.append(repeat)
+    found, unusable = usable_in(
+        data.directory / REPEATS, "repeat", lambda one, known: _check(one, data, known)
+    )
+    usable, left_out = [data, *found], list(unusable)
     usable.sort(key=_start)
     pairs = []
     for first, second in combinations(usable, 2):
@@ -76,22 +55,16 @@ def repeats_of(data: StudyData) -> Repeats:
     return Repeats(tuple(usable), tuple(pairs), tuple(left_out))
 
 
-def _check_sweep(repeat: StudyData) -> None:
-    """Raises `DataError` for an experiment's records."""
+def _check(repeat: StudyData, data: StudyData, known: Sequence[StudyData]) -> None:
+    """Raises `DataError` for what is no run to compare with `data`, or a copy of a known one."""
     if repeat.experiment:
         raise DataError(
             f"'{repeat.directory}' holds the experiment {repeat.experiment}, no run of a sweep; "
             f"move it to {EXPERIMENTS}/"
         )
-
-
-def _check_own_run(repeat: StudyData, known: Sequence[StudyData]) -> None:
-    """Raises `DataError` for a copy of a run that is known."""
-    own = run_of(repeat)
-    for other in known:
-        run = run_of(other)
-        same_card = own.device.uuid == run.device.uuid
-        if same_card and own.started_at is not None and own.started_at == run.started_at:
+    compare_runs(data, repeat)
+    for other in (data, *known):
+        if run_of(repeat).is_same(run_of(other)):
             raise DataError(
                 f"'{repeat.directory}' holds the very same run as '{other.directory}'; remove one"
             )

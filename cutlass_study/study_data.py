@@ -244,24 +244,6 @@ def _typed(lines: list[list[str]], columns: Sequence[str], path: Path) -> pd.Dat
     return pd.DataFrame(frame)
 
 
-EXPERIMENTS = "experiments"  # folder of a data folder: published folders of the same device
-LeftOut = tuple[tuple[str, str], ...]  # (what, why) of what can't be shown
-
-
-def folders_in(parent: Path) -> list[Path]:
-    """The folders below one, but for hidden ones; none if it does not exist."""
-    try:
-        return sorted(
-            one
-            for one in (parent.iterdir() if parent.is_dir() else ())
-            if one.is_dir() and not one.name.startswith(".")
-        )
-    except OSError as error:
-        raise DataError(
-            f"'{parent}' can't be read ({error.strerror or error}); make it readable"
-        ) from error
-
-
 def readable(path: Path | str) -> str:
     """A path as text that can be printed and stored, whatever bytes its names are made of."""
     return os.fsencode(Path(path).as_posix()).decode("utf-8", "replace")

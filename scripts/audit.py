@@ -56,9 +56,10 @@ def main(
     """
     records = load(data or default_data())
     wanted = load_claims(claims or default_claims())
-    for name, why in experiments_of(records).left_out:
+    experiments = experiments_of(records)
+    for name, why in experiments.left_out:
         print(f"left out: {name}: {why}", file=sys.stderr)
-    verdicts = audit(records, load_static(records, static), wanted)
+    verdicts = audit(records, load_static(records, static), wanted, experiments)
     text = to_json(verdicts) if form is Format.json else to_text(verdicts, records)
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     sys.stdout.write(text)

@@ -248,7 +248,8 @@ def test_what_was_never_recorded_says_what_to_run(h200):
 
 
 def test_verdicts_are_counted_by_what_decided_them(h200, static):
-    told = audit_report.section(load(ROOT / "paper" / "data" / "h200"), static, ROOT)
+    data = load(ROOT / "paper" / "data" / "h200")
+    told = audit_report.section(data, claims.experiments_of(data), static, ROOT)
 
     def count(verdict: str, *kinds: str) -> str:
         return str(sum(one.verdict == verdict and one.kind in kinds for one in h200.values()))

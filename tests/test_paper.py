@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from cutlass_study.csv_files import file_to_replace
+from cutlass_study.device_file import read_device_file
 from cutlass_study.paper import TEMPLATE, build
 from cutlass_study.paper_values import depth_changes, values
 from cutlass_study.records import EnvironmentProblem
@@ -24,8 +25,14 @@ from tests.scripts import run_here
 
 PROJECT = Path(__file__).resolve().parent.parent
 H200, STATIC = PROJECT / "paper/data/h200", PROJECT / "paper/data/static"
-CARD = load(H200).device.card
-AGAIN = next(run for run in (H200 / "repeats").iterdir() if load(run).device.card == CARD)
+
+
+def card_of(folder: Path) -> str:
+    return read_device_file(folder / "device.json")[1].card
+
+
+CARD = card_of(H200)
+AGAIN = next(run for run in (H200 / "repeats").iterdir() if card_of(run) == CARD)
 LOADS_NO_CUDA = """
 import sys
 import cutlass_study.paper, cutlass_study.claims, cutlass_study.models, cutlass_study.render
@@ -73,20 +80,21 @@ def test_values_are_those_of_the_records() -> None:
 
 def test_the_fourth_stage_is_shown_at_each_width_of_each_run() -> None:
     other = next(path for path in (H200 / "repeats").iterdir() if path != AGAIN)
-    alone = depth_changes([load(H200)])
+    data = load(H200)
+    alone = depth_changes([data])
     assert (alone["heads"], alone["several_cards"]) == ([CARD], False)
     assert [(row["tile"], row["regime"], row["width"]) for row in alone["rows"][:4]] == [
         ("256×128×32", "burst", 1), ("256×128×32", "burst", 2), ("256×128×32", "burst", 4),
         ("256×128×32", "sustained", 1),
     ]  # fmt: skip
     assert alone["spans"] == []
-    same = depth_changes([load(H200), load(AGAIN)])
+    same = depth_changes([data, load(AGAIN)])
     assert same["spans"] == [], "one card"
     assert (same["heads"], same["several_cards"]) == (["A", "B"], False)
     burst = [row["changes"] for row in same["rows"] if row["regime"] == "burst"]
     assert all(None not in changes for changes in burst)
     assert all(row["changes"][1] is None for row in same["rows"] if row["regime"] == "sustained")
-    several = depth_changes([load(H200), load(other)])
+    several = depth_changes([data, load(other)])
     found = {(span["tile"], span["regime"]): span for span in several["spans"]}
     wide = next(row for row in several["rows"] if row["width"] == 4)
     span = found[wide["tile"], wide["regime"]]

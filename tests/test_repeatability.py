@@ -535,7 +535,7 @@ def test_repeats_that_cant_be_listed_cost_only_themselves(
     def refuse(parent: Path) -> list[Path]:
         raise DataError(f"'{parent}' can't be read (Permission denied); make it readable")
 
-    monkeypatch.setattr("cutlass_study.repeatability_report.folders_in", refuse)
+    monkeypatch.setattr("cutlass_study.neighbours._folders_in", refuse)
     ((name, why),) = repeats_of(data).left_out
     assert (name, "Permission denied" in why) == ("repeats", True)
 
